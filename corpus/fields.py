@@ -1,0 +1,49 @@
+"""Taking a field out of a row, or saying which one is missing and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpus.errors import DataError
+from corpus.jsonl import clean_text
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The whitelisting reader of one line: only what is asked for by name is ever taken."""
+
+    path: Path
+    line: int
+    repairs: Counter[str]
+
+    def fault(self, what: str, todo: str = "") -> DataError:
+        """A DataError at this line."""
+        return DataError(what, path=self.path, line=self.line, todo=todo)
+
+    def take(self, value: Any, field: str, kind: type, where: str = "") -> Any:
+        """`value[field]` if it is a `kind`."""
+        name = f"{where}.{field}" if where else field
+        if not isinstance(value, dict):
+            raise self.fault(f"`{where or 'row'}` must be an object, not {type(value).__name__}")
+        if field not in value:
+            raise self.fault(f"field `{name}` is missing")
+        found = value[field]
+        if not isinstance(found, kind):
+            raise self.fault(f"field `{name}` must be {_NAMES[kind]}, not {type(found).__name__}")
+        return found
+
+    def text(self, value: Any, field: str, where: str = "") -> str:
+        """`value[field]` as clean text."""
+        return clean_text(self.take(value, field, str, where), self.repairs)
+
+    def optional_text(self, value: Any, field: str, where: str = "") -> str | None:
+        """`value[field]` as clean text, None where it is missing or null."""
+        if isinstance(value, dict) and value.get(field) is None:
+            return None
+        return self.text(value, field, where)
+
+
+_NAMES = {str: "a string", dict: "an object", list: "a list"}

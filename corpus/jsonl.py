@@ -1,0 +1,115 @@
+"""Reading JSON lines as they come: gzip, byte order marks, CRLF, U+2028 inside strings, pointers."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, cast
+
+from corpus.errors import DataError
+
+_LFS = b"version https://git-lfs"
+_BOM = b"\xef\xbb\xbf"
+# U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def find_jsonl(folder: Path, stem: str) -> Path | None:
+    """`<folder>/<stem>.jsonl`, else `.jsonl.gz`, else None."""
+    for name in (f"{stem}.jsonl", f"{stem}.jsonl.gz"):
+        if (folder / name).is_file():
+            return folder / name
+    return None
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def read_jsonl(
+    path: Path, repairs: Counter[str], digest: Any | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) for every non-blank line of `path`.
+
+    Lines end at a line feed and nowhere else, so U+2028 inside a string cuts nothing. `repairs`
+    counts what was passed over or mended; `digest`, a hashlib object, is fed the bytes read.
+
+    Raises DataError with file and line for anything that is not one JSON object a line.
+    """
+    number = 0
+    seen = False
+    try:
+        with _open(path) as stream:
+            for number, raw in enumerate(stream, 1):
+                if digest is not None:
+                    digest.update(raw)
+                if number == 1 and raw.startswith(_BOM):
+                    raw = raw[len(_BOM) :]
+                    repairs["byte order mark"] += 1
+                if number == 1 and raw.startswith(_LFS):
+                    raise DataError(
+                        "this is a Git LFS pointer, not the data",
+                        path=path,
+                        line=1,
+                        todo="Fetch the data with `git lfs install && git lfs pull` in its clone",
+                    )
+                if not raw.strip():
+                    repairs["blank line"] += 1
+                    continue
+                seen = True
+                yield number, _parse(raw, path, number)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"cannot be read ({error})", path=path, line=number + 1 if number else None
+        ) from error
+    if not seen:
+        raise DataError("the file is empty", path=path, todo="Fetch it again; nothing was scored")
+
+
+def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"not UTF-8 at byte {error.start}", path=path, line=number, todo="Save it as UTF-8"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"not valid JSON at column {error.colno} ({error.msg})", path=path, line=number
+        ) from error
+    except RecursionError as error:
+        raise DataError("JSON nested too deeply", path=path, line=number) from error
+    except ValueError as error:
+        raise DataError(f"not valid JSON ({error})", path=path, line=number) from error
+    if not isinstance(value, dict):
+        raise DataError(
+            f"a line must hold a JSON object, not {type(value).__name__}", path=path, line=number
+        )
+    return value
+
+
+def clean_text(text: str, repairs: Counter[str]) -> str:
+    """`text` with NUL and lone surrogates replaced by U+FFFD, each counted in `repairs`."""
+    if not _UNUSABLE.search(text):
+        return text
+
+    def mend(match: re.Match[str]) -> str:
+        repairs["NUL" if match[0] == "\x00" else "lone surrogate"] += 1
+        return "\ufffd"
+
+    return _UNUSABLE.sub(mend, text)
+
+
+def new_digest() -> Any:
+    """The hash object that `read_jsonl` feeds."""
+    return hashlib.sha256()

@@ -1,0 +1,178 @@
+"""Pools: which distractors stand beside a gold memory, for every size and seed.
+
+`nested` grows one pool: 100 distractors lie in 300 lie in 1,000, all texts distinct.
+`released` takes the candidates as the file gives them.
+`as-released` draws with replacement, in proportion to how often a text occurs in the released
+pools, as the published larger pools appear to have been made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpus.dataset import Dataset
+from corpus.errors import DataError
+from corpus.records import Memory, Task3Row
+
+Strategy = Literal["nested", "released", "as-released"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Positions into `PoolSet.memories`, in the order a retriever sees, and the gold's place."""
+
+    members: NDArray[np.int32]
+    gold: int
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSet:
+    """The pools of a run: `pools[size, seed][i]` belongs to `rows[i]`."""
+
+    rows: tuple[Task3Row, ...]
+    memories: tuple[Memory, ...]
+    pools: dict[tuple[int, int], list[Pool]]
+
+    def texts(self, pool: Pool) -> list[Memory]:
+        """The memories of a pool, in its order."""
+        memories = self.memories
+        return [memories[i] for i in pool.members]
+
+
+def build_pools(
+    data: Dataset,
+    strategy: Strategy,
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+    limit: int | None = None,
+) -> PoolSet:
+    """Build every pool of a run, for the first `limit` rows (all by default).
+
+    A pool depends on the strategy, the seed, the split's data and its own query: never on the
+    other sizes asked for, on `limit`, or on the order of the bank. The order inside a built pool
+    follows a hash of seed, query and text, so the gold stands anywhere in it.
+
+    Raises DataError where the bank is too small for a size.
+    """
+    rows = data.smallest.rows[:limit]
+    index: dict[Memory, int] = {}
+    pools: dict[tuple[int, int], list[Pool]] = {}
+    for seed in seeds:
+        drawn = _Draw(data, strategy, seed, max(sizes))
+        for size in sizes:
+            pools[size, seed] = []
+        released = {s: {r.benchmark_id: r for r in f.rows} for s, f in data.released.items()}
+        for row in rows:
+            if strategy == "released":
+                for size in sizes:
+                    given = released[size][row.benchmark_id]
+                    pools[size, seed].append(_number(given.candidates, given.gold or 0, index))
+            else:
+                distractors = drawn.distractors(row)
+                order = _hashed_order([row.gold_memory, *distractors], seed, row.benchmark_id)
+                for size in sizes:
+                    kept = [i for i in order if i <= size]
+                    members = [distractors[i - 1] if i else row.gold_memory for i in kept]
+                    pools[size, seed].append(_number(members, kept.index(0), index))
+    return PoolSet(rows, tuple(index), pools)
+
+
+def _number(members: Sequence[Memory], gold: int, index: dict[Memory, int]) -> Pool:
+    numbers = (index.setdefault(memory, len(index)) for memory in members)
+    return Pool(np.fromiter(numbers, np.int32, len(members)), gold)
+
+
+def _hashed_order(memories: list[Memory], seed: int, query: str) -> list[int]:
+    prefix = f"{seed}\x00{query}\x00".encode()
+    keys = [
+        hashlib.blake2b(prefix + memory.text.encode(), digest_size=8).digest()
+        for memory in memories
+    ]
+    return sorted(range(len(memories)), key=lambda i: (keys[i], i))
+
+
+class _Draw:
+    """The distractors of a row, in the order in which growing pools take them up."""
+
+    def __init__(self, data: Dataset, strategy: Strategy, seed: int, largest: int) -> None:
+        self.data, self.strategy, self.seed, self.largest = data, strategy, seed, largest
+        counts: Counter[str] = Counter()
+        if strategy == "as-released":
+            for row in data.smallest.rows:
+                counts.update(m.text for i, m in enumerate(row.candidates) if i != row.gold)
+        self.cumulative = list(accumulate(counts[memory.text] for memory in data.bank))
+
+    def distractors(self, row: Task3Row) -> list[Memory]:
+        # Only Random.random() is promised to repeat across Python versions, so no shuffle().
+        rng = random.Random(f"{self.strategy}:{self.seed}:{row.benchmark_id}")
+        barred = self.data.own.get(row.session_id, frozenset()) | {row.gold_memory.text}
+        if self.strategy == "as-released":
+            return self._with_replacement(row, rng, barred)
+        base: dict[str, Memory] = {}
+        for i, memory in enumerate(row.candidates):
+            if i != row.gold:
+                base.setdefault(memory.text, memory)
+        members = [base[text] for text in sorted(base)]
+        _shuffle(members, rng, len(members))
+        short = self.largest - len(members)
+        if short > 0:
+            bank = [m for m in self.data.bank if m.text not in barred and m.text not in base]
+            if len(bank) < short:
+                raise DataError(
+                    f"the bank has {len(bank) + len(members)} distinct distractors for"
+                    f" `{row.benchmark_id}`, fewer than the {self.largest} asked for",
+                    path=self.data.smallest.path,
+                    line=row.line,
+                    todo="Ask for fewer --distractors",
+                )
+            _shuffle(bank, rng, short)
+            members += bank[:short]
+        return members[: self.largest]
+
+    def _with_replacement(
+        self, row: Task3Row, rng: random.Random, barred: frozenset[str]
+    ) -> list[Memory]:
+        bank, cumulative = self.data.bank, self.cumulative
+        starts = [0, *cumulative]
+        if all(m.text in barred or starts[i] == starts[i + 1] for i, m in enumerate(bank)):
+            raise DataError(
+                f"the bank holds no distractor for `{row.benchmark_id}`",
+                path=self.data.smallest.path,
+                line=row.line,
+            )
+        members: list[Memory] = []
+        while len(members) < self.largest:
+            memory = bank[bisect_right(cumulative, rng.random() * cumulative[-1])]
+            if memory.text not in barred:
+                members.append(memory)
+        return members
+
+
+def _shuffle(items: list[Memory], rng: random.Random, first: int) -> None:
+    """Fisher-Yates for the first `first` places."""
+    for i in range(min(first, len(items) - 1)):
+        j = i + int(rng.random() * (len(items) - i))
+        items[i], items[j] = items[j], items[i]
+
+
+def pool_hash(memories: Sequence[Memory]) -> str:
+    """16 hex digits over the sorted texts of a pool: equal pools in any order hash equal."""
+    digest = hashlib.sha256()
+    for text in sorted(memory.text for memory in memories):
+        raw = text.encode()
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return digest.hexdigest()[:16]

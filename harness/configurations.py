@@ -1,0 +1,80 @@
+"""Reading `--retriever [LABEL=]NAME` and `--set LABEL.key=value`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.errors import UserError
+
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A retriever by name, the label its rows carry, and its settings as the user typed them."""
+
+    label: str
+    name: str
+    settings: Mapping[str, str]
+
+
+def parse_configurations(
+    retrievers: Sequence[str], settings: Sequence[str]
+) -> tuple[Configuration, ...]:
+    """Pair every `--retriever` with its `--set`s, in the order given.
+
+    Raises UserError for a label used twice, a malformed word, or a setting of an unknown label.
+    """
+    if not retrievers:
+        raise UserError("no retriever named. Try --retriever bm25")
+    names: dict[str, str] = {}
+    for word in retrievers:
+        label, equals, name = word.partition("=")
+        if not equals:
+            label, name = word.rpartition(":")[2].rpartition(".")[2], word
+        if not _LABEL.fullmatch(label) or not name:
+            raise UserError(
+                f"--retriever {word}: a label is letters, digits, - and _. Write LABEL=NAME"
+            )
+        if label in names:
+            raise UserError(
+                f"--retriever {word}: the label `{label}` is used twice."
+                " Give one of them another, LABEL=NAME"
+            )
+        names[label] = name
+    chosen: dict[str, dict[str, str]] = {label: {} for label in names}
+    for word in settings:
+        target, equals, value = word.partition("=")
+        label, dot, key = target.partition(".")
+        if not (equals and dot and key):
+            raise UserError(f"--set {word}: write it as LABEL.key=value")
+        if label not in chosen:
+            raise UserError(
+                f"--set {word}: no retriever has the label `{label}` (labels: {', '.join(chosen)})"
+            )
+        if key in chosen[label]:
+            raise UserError(f"--set {word}: `{label}.{key}` is set twice")
+        chosen[label][key] = value
+    return tuple(Configuration(label, names[label], chosen[label]) for label in names)
+
+
+def parse_numbers(option: str, text: str, minimum: int = 1) -> tuple[int, ...]:
+    """`"100,300"` as whole numbers of at least `minimum`, ascending, without repeats.
+
+    Raises UserError naming the option.
+    """
+    numbers = set()
+    for word in text.split(","):
+        try:
+            number = int(word)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise UserError(
+                f"{option} {text}: `{word.strip()}` is not a whole number of at least {minimum}."
+                f" Write them with commas, such as {option} 1,5,10"
+            )
+        numbers.add(number)
+    return tuple(sorted(numbers))

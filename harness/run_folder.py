@@ -1,0 +1,149 @@
+"""A run on disk: opened, locked, resumed where it stopped, refused where it is another run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import UserError
+from harness.files import write_atomically
+from harness.fingerprint import canonical, difference
+
+OnExisting = Literal["refuse", "resume", "overwrite"]
+MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
+_OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, "curve.csv", "curve.png")
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """One line of rows.jsonl. Key order is the row's own, so equal rows are equal bytes."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class RunFolder:
+    """The files of one run. Use `open_run`, which locks it."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+        self.rows = self._read_whole_rows()
+
+    def _read_whole_rows(self) -> list[dict[str, Any]]:
+        """The rows kept so far. A last line cut short by a crash is cut off the file too."""
+        path = self.path / ROWS
+        if not path.exists():
+            return []
+        raw = path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        rows = []
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise UserError(
+                    f"{path}:{number}: not a row of this program."
+                    " Mend the file, or start again with --overwrite"
+                )
+            rows.append(row)
+        if len(whole) < len(raw):
+            os.truncate(path, len(whole))
+        return rows
+
+    def write_manifest(self) -> None:
+        """Put the manifest on disk, whole."""
+        write_atomically(self.path / MANIFEST, canonical(self.manifest) + "\n")
+
+    def append(self, rows: Iterable[dict[str, Any]], seconds: float) -> None:
+        """Add rows, each in one write; `seconds`, the time they took, is shared among them."""
+        rows = list(rows)
+        with (self.path / ROWS).open("ab", buffering=0) as stream:
+            for row in rows:
+                stream.write(encode_row(row))
+        self.rows += rows
+        for row in rows:
+            self.time(
+                retriever=row["retriever"],
+                distractors=row["distractors"],
+                query=row["query"],
+                seconds=round(seconds / len(rows), 7),
+            )
+
+    def rewrite(self, rows: list[dict[str, Any]]) -> None:
+        """Replace all rows in one step."""
+        write_atomically(self.path / ROWS, b"".join(map(encode_row, rows)))
+        self.rows = rows
+
+    def time(self, **record: Any) -> None:
+        """Add a line to timings.jsonl, which stands outside every promise of equality."""
+        with (self.path / TIMINGS).open("ab", buffering=0) as stream:
+            stream.write(encode_row(record))
+
+
+@contextmanager
+def open_run(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> Iterator[RunFolder]:
+    """Open `path` for a run with this fingerprint, and keep every other process out meanwhile.
+
+    A new or empty folder starts a run. One that holds a run is taken up again (`resume`), emptied
+    of the run's own files (`overwrite`) or refused. A run with another fingerprint is never taken
+    up: the UserError names the field that differs. A folder with other files is never emptied.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{path}: another process is writing this run. Wait, or use --out") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}). Choose another --out") from None
+    try:
+        yield _enter(path, fingerprint, on_existing)
+    finally:
+        lock.release()
+
+
+def _enter(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> RunFolder:
+    manifest = path / MANIFEST
+    strangers = [p.name for p in path.iterdir() if p.name not in _OURS and p.name[0] != "."]
+    if not manifest.exists() and (strangers or (path / ROWS).exists()):
+        raise UserError(
+            f"{path}: holds files but no {MANIFEST}, so it isn't a run. Choose another --out"
+        )
+    if manifest.exists() and on_existing == "overwrite":
+        for name in _OURS:
+            (path / name).unlink(missing_ok=True)
+    if manifest.exists():
+        old = read_manifest(path)
+        found = difference(old["fingerprint"], fingerprint)
+        if found:
+            raise UserError(
+                f"{path}: holds another run; they differ in {found}."
+                " Choose another --out, or start again with --overwrite"
+            )
+        if on_existing == "refuse":
+            raise UserError(
+                f"{path}: already holds this run. Go on with --resume, or start again with --overwrite"
+            )
+        return RunFolder(path, old)
+    folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}})
+    folder.write_manifest()
+    return folder
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the run folder `path`, or a UserError that says why there is none."""
+    file = path / MANIFEST
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: not a run folder (no {MANIFEST})") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    if not isinstance(value, dict) or not isinstance(value.get("fingerprint"), dict):
+        raise UserError(f"{file}: not the manifest of a run")
+    return value

@@ -1,0 +1,41 @@
+"""Stopword lists that need no download.
+
+English is the 127-word list that NLTK shipped for most of its life; the others come from the
+package `stop-words` (BSD), which carries them inside.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+ENGLISH_127 = frozenset(
+    """i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
+    she her hers herself it its itself they them their theirs themselves what which who whom this
+    that these those am is are was were be been being have has had having do does did doing a an
+    the and but if or because as until while of at by for with about against between into through
+    during before after above below to from up down in out on off over under again further then
+    once here there when where why how all any both each few more most other some such no nor not
+    only own same so than too very s t can will just don should now""".split()
+)
+
+# Words of Latin script are told apart by these; English first, so that it wins a draw.
+LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
+BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi", "Grek": "greek", "Hebr": "hebrew"}
+
+
+@cache
+def stopwords(language: str) -> frozenset[str]:
+    """The stopwords of a language by its English name; empty for one that has no list."""
+    if language == "english":
+        return ENGLISH_127
+    from stop_words import StopWordError, get_stop_words
+
+    try:
+        return frozenset(word.casefold() for word in get_stop_words(language))
+    except StopWordError:
+        return frozenset()
+
+
+def latin_language(words: list[str]) -> str:
+    """The language of `LATIN` with the most stopwords among `words`, English on a draw."""
+    return max(LATIN, key=lambda language: sum(word in stopwords(language) for word in words))

@@ -1,0 +1,175 @@
+"""What texts become for lexical search. One preparation, for memories and queries alike."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, NamedTuple
+
+from indexes.stopwords import BY_SCRIPT, ENGLISH_127, latin_language, stopwords
+
+# Scripts written without spaces, and Hangul, whose particles stick to the word before them.
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari", "Grek": "Greek", "Hebr": "Hebrew"}
+_STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
+
+
+class Tokens(NamedTuple):
+    """`content` without stopwords; `every` with them, for queries that hold nothing else."""
+
+    content: tuple[str, ...]
+    every: tuple[str, ...]
+
+
+Tokenizer = Callable[[str], Tokens]
+
+
+@dataclass(frozen=True)
+class PaperTokens:
+    r"""`\w+` lower-cased, the 127 English stopwords removed, Porter stems: as in the paper's baseline."""
+
+    def __call__(self, text: str) -> Tokens:
+        """Tokens of one text."""
+        words = re.findall(r"\w+", text.lower())
+        return Tokens(
+            tuple(_porter(word) for word in words if word not in ENGLISH_127),
+            tuple(map(_porter, words)),
+        )
+
+
+@dataclass(frozen=True)
+class MultilingualTokens:
+    """NLTK's word tokenizer and Snowball stems, made fit for other scripts than Latin.
+
+    Unicode is normalised (NFKC, case-folded, invisible characters dropped); marks stay with their
+    base; scripts without spaces become pairs of characters (grapheme clusters); tokens without a
+    letter or digit are dropped. Stems: `language` for Latin script, Russian for Cyrillic, Arabic
+    for Arabic, none elsewhere. Stopwords: by script, and for Latin script by the language whose
+    stopwords the text holds most of.
+    """
+
+    language: str = "english"
+    stem: bool = True
+    stop: bool = True
+
+    def __call__(self, text: str) -> Tokens:
+        """Tokens of one text."""
+        words = _words(normalise(text))
+        barred = _Barred([word for script, word in words if script == "Latn"])
+        every, content = [], []
+        for script, word in words:
+            token = self._stemmed(script, word)
+            every.append(token)
+            if not (self.stop and barred(script, word)):
+                content.append(token)
+        return Tokens(tuple(content), tuple(every))
+
+    def _stemmed(self, script: str, word: str) -> str:
+        if not self.stem:
+            return word
+        language = self.language if script == "Latn" else _STEMMERS.get(script)
+        return _snowball(language, word) if language else word
+
+
+class _Barred:
+    """Is this word a stopword of the text it stands in?"""
+
+    def __init__(self, latin: list[str]) -> None:
+        self.latin = latin_language(latin) if latin else "english"
+
+    def __call__(self, script: str, word: str) -> bool:
+        language = self.latin if script == "Latn" else BY_SCRIPT.get(script)
+        return language is not None and word in stopwords(language)
+
+
+def normalise(text: str) -> str:
+    """NFKC and case folding, without characters that have no width.
+
+    The Turkish capital dotted I folds to a plain i, as its small form does.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")
+    folded = unicodedata.normalize("NFKC", folded)
+    return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc") or c.isspace())
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    """(script, word) in order of reading; script is ISO 15924, "Zyyy" for digits and the rest."""
+    tokenize, piece, unspaced, cluster, scripts = _tools()
+    found: list[tuple[str, str]] = []
+    for chunk in tokenize(text):
+        for word in piece(chunk):
+            if unspaced.match(word):
+                clusters = cluster(word)
+                pairs = zip(clusters, clusters[1:], strict=False)
+                found += [("Hani", a + b) for a, b in pairs] or [("Hani", word)]
+            else:
+                found.append((_script(word, scripts), word))
+    return found
+
+
+def _script(word: str, scripts: dict[str, re.Pattern[str]]) -> str:
+    return next((name for name, pattern in scripts.items() if pattern.search(word)), "Zyyy")
+
+
+@cache
+def _tools() -> tuple[
+    Callable[[str], list[str]],
+    Callable[[str], list[str]],
+    re.Pattern[str],
+    Callable[[str], list[str]],
+    dict[str, re.Pattern[str]],
+]:
+    import regex
+    from nltk.tokenize import NLTKWordTokenizer
+
+    # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
+    inside = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
+    word = rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:['’]{inside}+)*"
+    return (
+        NLTKWordTokenizer().tokenize,
+        lambda chunk: [w for w in regex.findall(word, chunk) if regex.search(r"[\p{L}\p{N}]", w)],
+        regex.compile(rf"[{_UNSPACED}]"),
+        regex.compile(r"\X").findall,
+        {
+            "Latn": regex.compile(r"\p{Latin}"),
+            **{code: regex.compile(rf"\p{{{name}}}") for code, name in _SCRIPTS.items()},
+        },
+    )
+
+
+@cache
+def _stemmer(language: str) -> Callable[[str], str]:
+    from nltk.stem import PorterStemmer, SnowballStemmer
+
+    stemmer = PorterStemmer() if language == "paper" else SnowballStemmer(language)
+    stem: Callable[[str], str] = stemmer.stem
+    return stem
+
+
+@cache
+def _snowball(language: str, word: str) -> str:
+    return _stemmer(language)(word) or word
+
+
+@cache
+def _porter(word: str) -> str:
+    return _stemmer("paper")(word)
+
+
+def stemmer_languages() -> tuple[str, ...]:
+    """The languages that NLTK's Snowball stemmer knows."""
+    from nltk.stem import SnowballStemmer
+
+    return tuple(name for name in SnowballStemmer.languages if name != "porter")
+
+
+def warm_up() -> None:
+    """Load all that is loaded lazily, so that threads find it there."""
+    MultilingualTokens()("ready готов جاهز")
+    PaperTokens()("ready")
+
+
+TokenizerName = Literal["multilingual", "paper"]

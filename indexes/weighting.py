@@ -1,0 +1,58 @@
+"""BM25's formulas, chosen by name.
+
+`lucene`: Robertson et al. with idf ln(1 + (N - df + 0.5) / (df + 0.5)), never negative.
+`okapi`, `plus`, `l`: as in rank-bm25 0.2.2 (Trotman et al. 2014, Lv & Zhai 2011), its floor for
+negative idf included, so that equal tokens give equal scores.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Variant = Literal["lucene", "okapi", "plus", "l"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+DELTA: dict[Variant, float] = {"lucene": 0.0, "okapi": 0.0, "plus": 1.0, "l": 0.5}
+
+
+def inverse_document_frequency(
+    variant: Variant, n: int, df: Floats, epsilon: float = 0.25
+) -> Floats:
+    """idf of terms that stand in `df` of `n` documents, shape of `df`; all df must be above 0.
+
+    For `okapi`, `df` must cover every term of the collection: negative values are lifted to
+    `epsilon` times the mean over all of them.
+    """
+    if variant == "lucene":
+        return np.log1p((n - df + 0.5) / (df + 0.5))
+    if variant == "plus":
+        return np.log((n + 1) / df)
+    if variant == "l":
+        return np.log(n + 1) - np.log(df + 0.5)
+    idf = np.log(n - df + 0.5) - np.log(df + 0.5)
+    return np.where(idf < 0, epsilon * idf.mean() if len(idf) else 0.0, idf)
+
+
+def saturation(
+    variant: Variant, tf: Floats, norm: Floats, k1: float, delta: float
+) -> Floats:
+    """What a term counts in a document that holds it `tf` times, before idf.
+
+    `norm` is 1 - b + b * length / mean length of the document. The value at tf = 0, which is not
+    0 for `plus` and `l`, is given by `absent`.
+    """
+    if variant == "l":
+        ctd = tf / norm
+        return (k1 + 1) * (ctd + delta) / (k1 + ctd + delta)
+    gain = tf * (k1 + 1) / (tf + k1 * norm)
+    return gain + delta if variant == "plus" else gain
+
+
+def absent(variant: Variant, k1: float, delta: float) -> float:
+    """What a term of the collection counts in a document that doesn't hold it."""
+    if variant == "l":
+        return (k1 + 1) * delta / (k1 + delta)
+    return delta if variant == "plus" else 0.0

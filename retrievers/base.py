@@ -1,0 +1,109 @@
+"""The interface: a retriever scores a pool. It never sorts, and never sees an id or the gold."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from corpus.records import Memory
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+JSON = Any
+
+
+class RetrieverError(Exception):
+    """This query could not be scored. Counted by `cause`; never turned into a score."""
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the replies behind a score cost."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores with what else is known of them; every array has shape (len(pool),).
+
+    `matched` masks the positions with any evidence at all, `first_stage` holds the scores before
+    reranking, `shown` the positions in prompt order; `repairs` counts mended replies by kind.
+    """
+
+    scores: ArrayLike
+    matched: NDArray[np.bool_] | None = None
+    first_stage: ArrayLike | None = None
+    shown: Sequence[int] | None = None
+    usage: Usage = Usage()
+    repairs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a run offers to a retriever that asks for it: its seed and its bank of memories."""
+
+    seed: int = 0
+    bank: Sequence[Memory] = ()
+
+
+class Retriever(ABC):
+    """Scores the memories of a pool for a query. `score` is all that must be written.
+
+    An instance must survive pickling once it is prepared: `--workers` sends copies of it.
+    """
+
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose version can change a score; recorded in the run's fingerprint."""
+    _configured: Mapping[str, JSON] = {}
+
+    @abstractmethod
+    def score(self, query: str, pool: Sequence[Memory]) -> ArrayLike | Scored:
+        """Scores of shape (len(pool),), finite, higher is better.
+
+        A score may depend on the query and on which texts are in the pool, never on their order.
+        Raises RetrieverError where the query can't be scored.
+        """
+
+    def score_batch(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[ArrayLike | Scored | RetrieverError]:
+        """One result a query, failures in their places. By default a loop over `score`."""
+        results: list[ArrayLike | Scored | RetrieverError] = []
+        for query, pool in zip(queries, pools, strict=True):
+            try:
+                results.append(self.score(query, pool))
+            except RetrieverError as error:
+                results.append(error)
+        return results
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Told once of all that a run will score, sorted and distinct. An optimisation only."""
+
+    def settings(self) -> Mapping[str, JSON]:
+        """All that can change a score. By default the settings it was built with."""
+        return dict(self._configured)
+
+    def notes(self) -> Mapping[str, JSON]:
+        """What a reader of the summary should know, such as how many texts were cut short."""
+        return {}
+
+    @property
+    def pool_independent(self) -> bool:
+        """Whether a memory's score is the same in every pool: then a union is scored once."""
+        return False
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, JSON], run: RunContext) -> Self:
+        """Build an instance for a run; override it to take something from the run's context."""
+        return cls(**settings)

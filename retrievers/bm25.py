@@ -1,0 +1,178 @@
+"""BM25 over a pool: numpy on term numbers, four variants, texts of any language."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpus.records import Memory
+from harness.errors import UserError
+from indexes.terms import TermBags
+from indexes.tokens import (
+    MultilingualTokens,
+    PaperTokens,
+    Tokenizer,
+    TokenizerName,
+    stemmer_languages,
+)
+from indexes.weighting import DELTA, Variant, absent, inverse_document_frequency, saturation
+from retrievers.base import Retriever, RunContext, Scored
+from retrievers.registry import register
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A collection's figures: documents, mean length in tokens, documents a term stands in."""
+
+    n: int
+    mean_length: float
+    df: NDArray[np.int64]
+
+
+@register("bm25")
+class BM25(Retriever):
+    """BM25 with the statistics of the pool, or of the run's whole bank (`scope=bank`).
+
+    `variant`: `lucene` (default; idf never negative), `okapi`, `plus` or `l`; the last three equal
+    rank-bm25's classes. `tokens`: `multilingual` (default) or `paper`; `language` names the
+    Snowball stemmer for Latin script. A query that is all stopwords is scored with its stopwords.
+    """
+
+    libraries = ("numpy", "nltk", "regex", "stop-words")
+
+    def __init__(
+        self,
+        variant: Variant = "lucene",
+        k1: float = 1.5,
+        b: float = 0.75,
+        delta: float | None = None,
+        epsilon: float = 0.25,
+        tokens: TokenizerName = "multilingual",
+        language: str = "english",
+        stem: bool = True,
+        stopwords: bool = True,
+        scope: Literal["pool", "bank"] = "pool",
+    ) -> None:
+        if not (k1 >= 0 and 0 <= b <= 1):
+            raise UserError(f"k1 must be at least 0 and b from 0 to 1, not {k1:g} and {b:g}")
+        if stem and tokens == "multilingual" and language not in stemmer_languages():
+            raise UserError(
+                f"language={language}: NLTK has no Snowball stemmer for it"
+                f" (it has: {', '.join(stemmer_languages())}); or set stem=false"
+            )
+        self.variant, self.k1, self.b, self.epsilon, self.scope = variant, k1, b, epsilon, scope
+        self.delta = DELTA[variant] if delta is None else delta
+        self.tokens: Tokenizer = (
+            PaperTokens() if tokens == "paper" else MultilingualTokens(language, stem, stopwords)
+        )
+        self._content, self._every = TermBags(), TermBags()
+        self._bank: dict[TermBags, Statistics] = {}
+        self._bank_texts: Sequence[str] = ()
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With `scope=bank`, the statistics are those of the run's bank."""
+        made = cls(**settings)
+        made._bank_texts = sorted({memory.text for memory in run.bank})
+        return made
+
+    def settings(self) -> Mapping[str, Any]:
+        """The constructor's settings, with the bank's hash where its statistics are used."""
+        found = {**super().settings(), "delta": self.delta}
+        if self.scope == "bank":
+            joined = "\x00".join(self._bank_texts).encode()
+            found["bank"] = hashlib.sha256(joined).hexdigest()[:16]
+        return found
+
+    @property
+    def pool_independent(self) -> bool:
+        """True with the bank's statistics."""
+        return self.scope == "bank"
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Tokenise every distinct text once."""
+        for memory in memories:
+            self._row(memory.text)
+
+    def _row(self, text: str) -> int:
+        row = self._content.row_of.get(text)
+        if row is None:
+            tokens = self.tokens(text)
+            self._every.add(text, tokens.every)
+            row = self._content.add(text, tokens.content)
+        return row
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        """BM25 scores, (len(pool),), and the mask of the memories that hold a query term."""
+        rows = [self._row(memory.text) for memory in pool]
+        tokens = self.tokens(query)
+        if tokens.content or not tokens.every:
+            return self.score_terms(tokens.content, rows, self._content)
+        return self.score_terms(tokens.every, rows, self._every)
+
+    def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
+        """Scores of the bags `rows` for query `terms`; a term given twice counts twice."""
+        scores = np.zeros(len(rows))
+        matched = np.zeros(len(rows), np.bool_)
+        place, term, count, lengths = bags.gather(rows)
+        collection = self._statistics(bags, term, lengths)
+        asked = [
+            (bags.vocabulary[word], times)
+            for word, times in sorted(Counter(terms).items())
+            if bags.vocabulary.get(word, len(collection.df)) < len(collection.df)
+        ]
+        asked = [(number, times) for number, times in asked if collection.df[number]]
+        if not asked:
+            return Scored(scores, matched)
+        numbers = np.array([number for number, _ in asked])
+        weight = np.zeros(len(bags.vocabulary))
+        weight[numbers] = self._idf(collection, numbers) * [times for _, times in asked]
+        wanted = np.zeros(len(bags.vocabulary), np.bool_)
+        wanted[numbers] = True
+        hits = np.flatnonzero(wanted[term])
+        at = place[hits]
+        norm = 1 - self.b + self.b * lengths[at] / collection.mean_length
+        nothing = absent(self.variant, self.k1, self.delta)
+        gain = saturation(self.variant, count[hits].astype(float), norm, self.k1, self.delta)
+        scores = np.bincount(at, weight[term[hits]] * (gain - nothing), len(rows))
+        matched[at] = True
+        return Scored(scores + nothing * weight.sum(), matched)
+
+    def _idf(self, collection: Statistics, numbers: NDArray[np.int64]) -> Floats:
+        if self.variant != "okapi":
+            df = collection.df[numbers].astype(float)
+            return inverse_document_frequency(self.variant, collection.n, df)
+        # Okapi's floor is a share of the mean over the whole vocabulary.
+        present = np.flatnonzero(collection.df)
+        df = collection.df[present].astype(float)
+        idf = inverse_document_frequency("okapi", collection.n, df, self.epsilon)
+        return idf[np.searchsorted(present, numbers)]
+
+    def _statistics(
+        self, bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> Statistics:
+        if self.scope == "pool":
+            return _statistics(bags, term, lengths)
+        if bags not in self._bank:
+            if not self._bank_texts:
+                raise UserError("scope=bank needs the bank of a run; use scope=pool")
+            rows = [self._row(text) for text in self._bank_texts]
+            _, term, _, lengths = bags.gather(rows)
+            self._bank[bags] = _statistics(bags, term, lengths)
+        return self._bank[bags]
+
+
+def _statistics(
+    bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Statistics:
+    total = int(lengths.sum())
+    df = np.bincount(term, minlength=len(bags.vocabulary))
+    return Statistics(len(lengths), total / len(lengths) if total else 1.0, df)

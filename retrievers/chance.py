@@ -1,0 +1,60 @@
+"""Two retrievers that know nothing. They must score chance; if they don't, the harness leaks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpus.records import Memory
+from retrievers.base import Retriever, RunContext
+from retrievers.registry import register
+
+
+@register("constant")
+class Constant(Retriever):
+    """The same score for everything: recall@k is exactly k / |pool|."""
+
+    @property
+    def pool_independent(self) -> bool:
+        """Always."""
+        return True
+
+    def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
+        """Zeros, (len(pool),)."""
+        return np.zeros(len(pool))
+
+
+@register("random")
+class Random(Retriever):
+    """A uniform number in [0, 1) from a hash of seed, query and text; `seed` is the run's."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """The run's seed unless one is set."""
+        return cls(**{"seed": run.seed, **settings})
+
+    def settings(self) -> Mapping[str, Any]:
+        """The seed."""
+        return {"seed": self.seed}
+
+    @property
+    def pool_independent(self) -> bool:
+        """Always."""
+        return True
+
+    def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
+        """Hashes as numbers, (len(pool),); equal texts get equal scores."""
+        start = hashlib.blake2b(f"{self.seed}\x00{query}\x00".encode(), digest_size=8)
+        numbers = []
+        for memory in pool:
+            digest = start.copy()
+            digest.update(memory.text.encode())
+            numbers.append(int.from_bytes(digest.digest()[:4], "big"))
+        return np.array(numbers) / 2**32

@@ -1,0 +1,16 @@
+"""The smallest useful retriever, the worked example of docs/adding_a_retriever.md."""
+
+from collections.abc import Sequence
+
+from corpus import Memory
+from retrievers import Retriever, register
+
+
+@register("overlap")
+class Overlap(Retriever):
+    """How many words of the query stand in the memory."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> list[int]:
+        """Counts of shared lower-case words, (len(pool),)."""
+        words = set(query.lower().split())
+        return [len(words & set(memory.text.lower().split())) for memory in pool]

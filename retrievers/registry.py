@@ -1,0 +1,151 @@
+"""Finding a retriever class by name and building it from settings typed as text."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pkgutil
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.configurations import Configuration
+from harness.errors import UserError
+from retrievers.base import Retriever, RunContext
+
+R = TypeVar("R", bound=type[Retriever])
+_REGISTRY: dict[str, type[Retriever]] = {}
+
+
+def register(name: str) -> Callable[[R], R]:
+    """Class decorator: make a retriever known as `name`. A name taken by another is a ValueError."""
+
+    def enter(cls: R) -> R:
+        taken = _REGISTRY.get(name)
+        if taken is not None and taken.__qualname__ != cls.__qualname__:
+            raise ValueError(f"two retrievers are called {name}: {taken} and {cls}")
+        _REGISTRY[name] = cls
+        return cls
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """The names of all registered retrievers, every file of this package having been imported."""
+    package = importlib.import_module("retrievers")
+    for module in pkgutil.walk_packages(package.__path__, "retrievers."):
+        importlib.import_module(module.name)
+    return tuple(sorted(_REGISTRY))
+
+
+def find(name: str) -> type[Retriever]:
+    """The class registered as `name`, or the user's own `package.module:Class`.
+
+    The working folder is searched last. Raises UserError with what is wrong.
+    """
+    if ":" not in name:
+        if name not in names():
+            raise UserError(
+                f"no retriever `{name}` (there are: {', '.join(names())});"
+                " your own is named package.module:Class"
+            )
+        return _REGISTRY[name]
+    module_name, _, class_name = name.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise UserError(
+            f"{name}: `{module_name}` cannot be imported ({type(error).__name__}: {error})"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Retriever)):
+        raise UserError(f"{name}: `{class_name}` is not a subclass of retrievers.Retriever")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise UserError(f"{name}: `{class_name}` does not define {missing}")
+    return found
+
+
+def build(configuration: Configuration, run: RunContext) -> Retriever:
+    """An instance with the settings of `configuration`, each checked against the constructor.
+
+    Raises UserError naming the setting that is unknown or has a wrong value.
+    """
+    cls = find(configuration.name)
+    settings = _coerce(cls, configuration)
+    try:
+        instance = cls.from_run(settings, run)
+    except UserError as error:
+        raise UserError(f"{configuration.label}: {error}") from error
+    except ValueError as error:
+        raise UserError(f"{configuration.label}: {error}") from error
+    instance._configured = {**_defaults(cls), **settings}
+    return instance
+
+
+def _parameters(cls: type[Retriever]) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+
+
+def _defaults(cls: type[Retriever]) -> dict[str, Any]:
+    plain = (str, int, float, bool, type(None))
+    found = {name: parameter.default for name, parameter in _parameters(cls).items()}
+    return {name: value for name, value in found.items() if isinstance(value, plain)}
+
+
+def _coerce(cls: type[Retriever], configuration: Configuration) -> dict[str, Any]:
+    if not configuration.settings:
+        return {}
+    from pydantic import TypeAdapter, ValidationError
+
+    hints = typing.get_type_hints(cls.__init__)
+    known = {name: hints.get(name, str) for name in _parameters(cls)}
+    settings: dict[str, Any] = {}
+    for key, text in configuration.settings.items():
+        where = f"--set {configuration.label}.{key}={text}"
+        if key not in known:
+            raise UserError(
+                f"{where}: `{configuration.name}` has no setting `{key}`"
+                f" (it has: {', '.join(known) or 'none'})"
+            )
+        if text == "none" and type(None) in typing.get_args(known[key]):
+            settings[key] = None
+            continue
+        try:
+            settings[key] = TypeAdapter(known[key]).validate_strings(text)
+        except ValidationError as error:
+            raise UserError(f"{where}: {error.errors()[0]['msg']}") from None
+    return settings
+
+
+def source_file(cls: type[Retriever]) -> Path | None:
+    """The file a class is written in, None where it has none."""
+    try:
+        return Path(inspect.getfile(cls))
+    except (TypeError, OSError):
+        return None
+
+
+def describe(configuration: Configuration, retriever: Retriever) -> Mapping[str, Any]:
+    """What the fingerprint holds of a configured retriever."""
+    cls = type(retriever)
+    ours = cls.__module__.partition(".")[0] == "retrievers"
+    described: dict[str, Any] = {
+        "name": configuration.name,
+        "settings": dict(retriever.settings()),
+    }
+    path = source_file(cls)
+    if not ours and path is not None:
+        from harness.fingerprint import file_hash
+
+        described["code"] = file_hash(path)
+    return described
