@@ -18,6 +18,9 @@ ENGLISH_127 = frozenset(
     only own same so than too very s t can will just don should now""".split()
 )
 
+# What NLTK's word tokenizer leaves of "don't", "I'm", "we've", ... once quotes are dropped.
+CONTRACTIONS = frozenset(("n't", "m", "re", "ve", "ll", "d", "s", "t"))
+
 # Words of Latin script are told apart by these; English first, so that it wins a draw.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
 BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi", "Grek": "greek", "Hebr": "hebrew"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from indexes.stopwords import BY_SCRIPT, ENGLISH_127, latin_language, stopwords
+from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -82,7 +82,7 @@ class _Barred:
 
     def __call__(self, script: str, word: str) -> bool:
         language = self.latin if script == "Latn" else BY_SCRIPT.get(script)
-        return language is not None and word in stopwords(language)
+        return language is not None and (word in stopwords(language) or word in CONTRACTIONS)
 
 
 def normalise(text: str) -> str:
@@ -91,7 +91,7 @@ def normalise(text: str) -> str:
     The Turkish capital dotted I folds to a plain i, as its small form does.
     """
     folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")
-    folded = unicodedata.normalize("NFKC", folded)
+    folded = unicodedata.normalize("NFKC", folded).replace("’", "'")
     return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc") or c.isspace())
 
 
@@ -127,7 +127,7 @@ def _tools() -> tuple[
 
     # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
     inside = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
-    word = rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:['’]{inside}+)*"
+    word = rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*"
     return (
         NLTKWordTokenizer().tokenize,
         lambda chunk: [w for w in regex.findall(word, chunk) if regex.search(r"[\p{L}\p{N}]", w)],

@@ -1,0 +1,156 @@
+"""Build the embedded sample from its hand-written sessions: `python -m corpus.build_sample`.
+
+The sessions in `sample_source/` (a checkout has them, an installed package does not) are the
+project's own words. This lays them out like the release, under `sample/`: pools of 100
+distractors drawn from what other sessions said, near misses among it; some texts repeat, and ids
+are local to their session, as in the real files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from corpus.layout import sample_root
+from harness.files import write_atomically
+
+SOURCE = Path(__file__).parent / "sample_source"
+DISTRACTORS = 100
+# Of the four near misses written for a session. With all four in a bank of this size, most pools
+# of 1,000 would hold several, and every curve would end on the floor.
+NEAR = 2
+Entry = dict[str, Any]
+
+
+def read_sessions(source: Path = SOURCE) -> list[Entry]:
+    """The hand-written sessions, by id."""
+    lines = [line for path in sorted(source.glob("*.jsonl")) for line in path.open("rb")]
+    sessions: list[Entry] = [json.loads(line) for line in lines if line.strip()]
+    return sorted(sessions, key=lambda session: str(session["id"]))
+
+
+def build(target: Path, sessions: list[Entry]) -> None:
+    """Write `target/dev/task1` and `target/dev/task3/d100`, model_input and reference_output."""
+    mine = {session["id"]: _own_items(session) for session in sessions}
+    # Whatever another user said may be a distractor, whether it was a gold, a near miss or neither.
+    common = [
+        ({**memory, "memory_id": f"m{2 + _number(memory['value']) % 4}"}, session["id"])
+        for session in sessions
+        for memory in (*session["near"][:NEAR], *session["other"])
+    ]
+    common += [(item, name) for name, items in mine.items() for item in items]
+    rng = random.Random("recallbed-sample-1")
+    dealt = sorted(common, key=lambda pair: rng.random())
+    weights = [8 if _number(memory["value"]) % 12 == 0 else 1 for memory, _ in common]
+    share = -(-len(dealt) // len(sessions))
+    tasks: dict[str, list[Entry]] = {name: [] for name in ("in1", "ref1", "in3", "ref3")}
+    for number, session in enumerate(sessions):
+        items = mine[session["id"]]
+        gold = next(item for item in items if item["gold"])
+        barred = {item["value"] for item in items}
+        # Deal every memory out once, so that the bank is complete, then draw with replacement.
+        members = [m for m, _ in dealt[number * share : (number + 1) * share]]
+        while len(members) < DISTRACTORS:
+            members += [rng.choices(common, weights)[0][0] for _ in range(DISTRACTORS)]
+            members = [m for m in members if m["value"] not in barred]
+        members = [m for m in members if m["value"] not in barred][:DISTRACTORS]
+        pool = [_candidate(gold), *(_candidate(m, gold["memory_id"]) for m in members)]
+        pool.sort(key=lambda candidate: rng.random())
+        _write_rows(session, items, gold, pool, tasks)
+    for task, track in (("1", "task1"), ("3", f"task3/d{DISTRACTORS}")):
+        folder = target / "dev" / track
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "model_input.jsonl", tasks["in" + task])
+        _write(folder / "reference_output.jsonl", tasks["ref" + task])
+
+
+def _own_items(session: Entry) -> list[Entry]:
+    items = [{**session["gold"], "gold": True, "type": session["type"]}]
+    items += [{**memory, "gold": False, "type": "direct"} for memory in session["own"]]
+    items.sort(key=lambda item: _number(item["value"]))
+    return [{**item, "memory_id": f"m{i}"} for i, item in enumerate(items, 1)]
+
+
+def _candidate(memory: Entry, taken: str | None = None) -> Entry:
+    # In the release the gold's id stands once in its pool; that is why no retriever may see ids.
+    name = memory["memory_id"]
+    if name == taken:
+        name = f"m{int(name[1:]) + 1}"
+    return {"memory_id": name, "value": memory["value"], "label": memory["label"]}
+
+
+def _write_rows(
+    session: Entry, items: list[Entry], gold: Entry, pool: list[Entry], tasks: dict[str, list[Entry]]
+) -> None:
+    name = "sample_" + session["id"].replace("-", "_")
+    head = {"benchmark_id": name, "session_id": name, "canonical_id": name}
+    stratum = {"stratum": gold["label"]}
+    turns = {"sessions": [{"session_id": name, "turns": session["dialogue"]}]}
+    meta = {
+        "language": session["language"],
+        "dimension": session["dimension"],
+        "type": session["type"],
+        "shares_word": session["overlap"],
+    }
+    chosen = {key: gold[key] for key in ("memory_id", "value", "label")}
+    tasks["in1"].append({**head, "task": "task1", **stratum, "input": turns})
+    tasks["ref1"].append(
+        {
+            **head,
+            "task": "task1",
+            "gold": {
+                "memory_items": [_item(item, name, session) for item in items],
+                "selected_memory_id": gold["memory_id"],
+            },
+        }
+    )
+    body = {
+        "dialogue": [],
+        "candidate_memories": pool,
+        "query": session["query"],
+        "metadata": {"session_id": name, **meta},
+    }
+    tasks["in3"].append({**head, "task": "task3", **stratum, "input": body})
+    tasks["ref3"].append(
+        {
+            **head,
+            "task": "task3",
+            "gold": {"selected_memory_id": gold["memory_id"], "selected_memory": chosen},
+        }
+    )
+
+
+def _item(item: Entry, session_id: str, session: Entry) -> Entry:
+    return {
+        "memory_id": item["memory_id"],
+        "type": item["type"],
+        "label": item["label"],
+        "label_suggestion": None,
+        "value": item["value"],
+        "reasoning": None,
+        "evidence": {
+            "session_id": session_id,
+            "utterance_index": 0,
+            "text": session["dialogue"][0]["text"],
+        },
+        "confidence": 0.9 if item["type"] == "direct" else 0.6,
+        "time_scope": "long_term",
+        "emotion": None,
+        "preference_attitude": None,
+    }
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
+
+
+def _write(path: Path, rows: Iterable[Entry]) -> None:
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    build(sample_root(), read_sessions())
