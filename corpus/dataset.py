@@ -44,7 +44,8 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
     """Load a split: the smallest released pool, and the released pools of `sizes` besides.
 
     Raises DataError for a faulty file, a size that is not released, a split without references,
-    or files whose queries or gold differ from those of the smallest.
+    files whose queries or gold differ
+    from those of the smallest, or a pool of `sizes` that isn't as large as its folder says.
     """
     folder = split_folder(root, split)
     there = released_sizes(folder)
@@ -66,6 +67,8 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
                     todo="Choose a split that has references",
                 )
         _same_queries(smallest, file, size)
+        if size in sizes:
+            _full_pools(file)
     bank: dict[str, Memory] = {}
     for row in smallest.rows:
         for memory in row.candidates:
@@ -105,6 +108,17 @@ def _same_queries(smallest: Task3File, file: Task3File, size: int) -> None:
             )
     for missing in known:
         raise DataError(f"`{missing}` of d{smallest.size} has no row in d{size}", path=file.path)
+
+
+def _full_pools(file: Task3File) -> None:
+    for row in file.rows:
+        if len(row.candidates) != file.size + 1:
+            raise DataError(
+                f"the pool of `{row.benchmark_id}` has {len(row.candidates) - 1} distractors,"
+                f" not the {file.size} of its folder's name",
+                path=file.path,
+                line=row.line,
+            )
 
 
 def _load_own(folder: Path, digest: object) -> tuple[dict[str, frozenset[str]], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -57,20 +57,18 @@ class RunFolder:
         """Put the manifest on disk, whole."""
         write_atomically(self.path / MANIFEST, canonical(self.manifest) + "\n")
 
-    def append(self, rows: Iterable[dict[str, Any]], seconds: float) -> None:
-        """Add rows, each in one write; `seconds`, the time they took, is shared among them."""
-        rows = list(rows)
+    def append(self, rows: Sequence[dict[str, Any]], seconds: Sequence[float]) -> None:
+        """Add rows, each in one write, and the seconds that each took."""
         with (self.path / ROWS).open("ab", buffering=0) as stream:
             for row in rows:
                 stream.write(encode_row(row))
-        self.rows += rows
-        for row in rows:
-            self.time(
-                retriever=row["retriever"],
-                distractors=row["distractors"],
-                query=row["query"],
-                seconds=round(seconds / len(rows), 7),
-            )
+                self.rows.append(row)
+        with (self.path / TIMINGS).open("ab", buffering=0) as stream:
+            for row, taken in zip(rows, seconds, strict=True):
+                keys = ("retriever", "distractors", "query")
+                stream.write(
+                    encode_row({**{key: row[key] for key in keys}, "seconds": round(taken, 7)})
+                )
 
     def rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Replace all rows in one step."""

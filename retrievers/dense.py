@@ -92,8 +92,9 @@ class Dense(Retriever):
         self._encode([asked])
         self._encode(list(dict.fromkeys(texts)))
         matrix = self._matrix()
-        rows = matrix[[self._row[text] for text in texts]]
-        cosines: NDArray[np.float64] = rows.astype(np.float64) @ matrix[self._row[asked]]
+        rows = matrix[[self._row[text] for text in texts]].astype(np.float64)
+        # Row by row, so that a score never depends on how many others are computed beside it.
+        cosines: NDArray[np.float64] = np.einsum("ij,j->i", rows, matrix[self._row[asked]])
         return cosines
 
 

@@ -1,0 +1,110 @@
+"""The table at the end of a sweep."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.runs import seconds_by_label
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def print_table(path: Path, summary: Mapping[str, Any]) -> None:
+    """Print the summary of the run in `path` on stderr."""
+    from rich.console import Console
+
+    wide = None if sys.stderr.isatty() else 160
+    console = Console(stderr=True, width=wide, highlight=False)
+    console.print(build_table(summary, seconds_by_label(path)))
+    for line in remarks(summary):
+        console.print(line, style="dim" if sys.stderr.isatty() else "")
+
+
+def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, float]]) -> Table:
+    """One line a retriever and size."""
+    from rich import box
+    from rich.table import Table
+
+    ks = [k for k in summary["ks"] if not all(_trivial(c, k) for c in summary["cells"])]
+    table = Table(title=title(summary), box=box.SIMPLE_HEAD)
+    table.add_column("retriever")
+    table.add_column("distractors", justify="right")
+    for i, k in enumerate(ks):
+        table.add_column(f"R@{k} [95 %]" if i == 0 else f"R@{k}", justify="right")
+        if i == 0:
+            table.add_column(f"R@{k} ties last-first", justify="right")
+    for head in ("E[RR]", "tied", "chance", "attempted", "scored", "failed", "time"):
+        table.add_column(head, justify="right")
+    shown: set[str] = set()
+    for cell in summary["cells"]:
+        label = cell["retriever"]
+        prepare, score = seconds.get(label, (0.0, 0.0))
+        time = "" if label in shown else f"{prepare:.1f} + {score:.1f} s"
+        shown.add(label)
+        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks), time)
+    return table
+
+
+def _figures(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
+    counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
+    if "recall" not in cell:
+        return ["-"] * (len(ks) + 1 + 3) + counts
+    shown = []
+    for i, k in enumerate(ks):
+        recall = cell["recall"][str(k)]
+        if recall["trivial"]:
+            shown += ["k >= pool"] * (2 if i == 0 else 1)
+        elif i == 0:
+            shown.append(f"{recall['mean']:.3f} [{recall['low']:.3f}, {recall['high']:.3f}]")
+            shown.append(f"{recall['worst']:.3f}-{recall['best']:.3f}")
+        else:
+            shown.append(f"{recall['mean']:.3f}")
+    first = cell["recall"][str(ks[0])] if ks else {"chance": 1.0}
+    rr = cell["reciprocal_rank"]["mean"]
+    return [*shown, f"{rr:.3f}", f"{cell['tie_rate']:.1%}", f"{first['chance']:.4f}", *counts]
+
+
+def title(summary: Mapping[str, Any]) -> str:
+    """What was measured, the sample called a sample."""
+    data, pools = summary["data"], summary["pools"]
+    name = "embedded sample, not AlpsBench" if data["sample"] else f"split {data['split']}"
+    seeds = f", {len(pools['seeds'])} pool seeds" if len(pools["seeds"]) > 1 else ""
+    return f"Task 3, {name}: {data['queries']} queries, {pools['strategy']} pools{seeds}"
+
+
+def remarks(summary: Mapping[str, Any]) -> list[str]:
+    """What a reader must know besides the figures; empty where there is nothing."""
+    lines = ["time = prepare + score; chance is that of the first k shown"]
+    for cell in summary["cells"]:
+        where = f"{cell['retriever']} at {cell['distractors']}"
+        for cause, count in cell["failures"].items():
+            lines.append(f"{where}: {count} failed: {cause}")
+        if cell.get("all_tied"):
+            lines.append(f"{where}: {cell['all_tied']} of {cell['scored']} queries match nothing")
+        for k, recall in cell.get("recall", {}).items():
+            if recall["trivial"]:
+                lines.append(f"{where}: R@{k} is trivial, k >= pool of {cell['pool_size']}")
+            if recall["ceiling"] < 1:
+                lines.append(
+                    f"{where}: R@{k} cannot exceed {recall['ceiling']:.3f}:"
+                    " queries with the same words have different golds"
+                )
+    for label, notes in summary["notes"].items():
+        for what in ("queries", "memories"):
+            if notes.get(f"truncated_{what}"):
+                lines.append(
+                    f"{label}: truncated {what}: {notes[f'truncated_{what}']}"
+                    f" of {notes[f'of_{what}']}"
+                )
+    if summary["mended"]:
+        mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())
+        lines.append(f"mended in the data while reading: {mended}")
+    return lines
+
+
+def _trivial(cell: Mapping[str, Any], k: int) -> bool:
+    return bool(cell.get("recall", {}).get(str(k), {}).get("trivial", False))

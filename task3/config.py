@@ -1,0 +1,34 @@
+"""What a sweep is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus.pools import Strategy
+from harness.configurations import Configuration
+from harness.run_folder import OnExisting
+
+
+@dataclass(frozen=True, slots=True)
+class SweepConfig:
+    """One sweep: labelled retrievers over pools of several sizes.
+
+    `data` None is the embedded sample; `out` None is a folder in `runs/` named by the fingerprint,
+    which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
+    without repeats. `limit` takes the first queries of the file; the bank is unaffected.
+    """
+
+    configurations: tuple[Configuration, ...]
+    data: Path | None = None
+    split: str = "dev"
+    pools: Strategy = "nested"
+    pool_seeds: tuple[int, ...] = (0,)
+    distractors: tuple[int, ...] = (100, 300, 500, 700, 1000)
+    ks: tuple[int, ...] = (1, 5, 10)
+    seed: int = 0
+    limit: int | None = None
+    workers: int = 1
+    out: Path | None = None
+    on_existing: OnExisting = "refuse"
+    retry_failed: bool = False

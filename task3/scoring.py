@@ -1,0 +1,153 @@
+"""From a retriever and some places in the plan to rows. Runs alike in the parent and in workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.metrics import above_tied, display_order, ranked
+from corpus.pools import Pool, PoolSet, pool_hash
+from corpus.records import Memory
+from retrievers.base import Retriever, RetrieverError, Scored, Usage
+
+TOP = 10
+Row = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Which pool: its number of distractors, its seed, and the number of its query."""
+
+    distractors: int
+    seed: int
+    query: int
+
+
+class Finished(NamedTuple):
+    """A row with the place it belongs to and the seconds it took."""
+
+    place: Place
+    row: Row
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """One labelled retriever over the pools of a run."""
+
+    label: str
+    retriever: Retriever
+    pools: PoolSet
+
+    def tasks(self, places: Sequence[Place], size: int) -> list[list[Place]]:
+        """Cut the places into tasks: one pass over about `size` queries each.
+
+        All pools of a query lie in one task where a union of them can be scored at once.
+        """
+        if not self.retriever.pool_independent:
+            by_pool: dict[tuple[int, int], list[Place]] = {}
+            for place in places:
+                by_pool.setdefault(place[:2], []).append(place)
+            return [
+                group[i : i + size] for group in by_pool.values() for i in range(0, len(group), size)
+            ]
+        by_query: dict[int, list[Place]] = {}
+        for place in places:
+            by_query.setdefault(place.query, []).append(place)
+        groups = list(by_query.values())
+        return [sum(groups[i : i + size], []) for i in range(0, len(groups), size)]
+
+    def run(self, places: Sequence[Place]) -> list[Finished]:
+        """The rows of one task, in the order of `places`."""
+        started = time.perf_counter()
+        rows = list(self._rows(places))
+        share = (time.perf_counter() - started) / max(len(rows), 1)
+        return [Finished(place, row, share) for place, row in zip(places, rows, strict=True)]
+
+    def _pool(self, place: Place) -> Pool:
+        return self.pools.pools[place.distractors, place.seed][place.query]
+
+    def _rows(self, places: Sequence[Place]) -> Iterable[Row]:
+        if not self.retriever.pool_independent:
+            members = [self.pools.texts(self._pool(place)) for place in places]
+            queries = [self.pools.rows[place.query].query for place in places]
+            for place, result in zip(places, self._score(queries, members), strict=True):
+                yield self._row(place, result, lambda values: values)
+            return
+        numbers = list(dict.fromkeys(place.query for place in places))
+        unions = {n: self._union(n) for n in numbers}
+        memories = [[self.pools.memories[i] for i in unions[n]] for n in numbers]
+        queries = [self.pools.rows[n].query for n in numbers]
+        results = dict(zip(numbers, self._score(queries, memories), strict=True))
+        for place in places:
+            at = np.searchsorted(unions[place.query], self._pool(place).members)
+            yield self._row(place, results[place.query], lambda values, at=at: values[at])
+
+    def _union(self, query: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """All memories of a query's pools, whatever part of them is left to do."""
+        found: np.ndarray[Any, np.dtype[np.int32]] = np.unique(
+            np.concatenate([pools[query].members for pools in self.pools.pools.values()])
+        )
+        return found
+
+    def _score(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | RetrieverError]:
+        """Checked results: a wrong shape or value, or a crash, is the failure of its query alone."""
+        try:
+            results = self.retriever.score_batch(queries, pools)
+            if len(results) != len(queries):
+                raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
+        except MemoryError:
+            raise
+        except Exception as error:
+            if len(queries) > 1:
+                alone = [self._score([q], [p]) for q, p in zip(queries, pools, strict=True)]
+                return [result for one in alone for result in one]
+            results = [_failure(error)]
+        return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
+
+    def _row(
+        self, place: Place, result: Scored | RetrieverError, select: Callable[[Any], Any]
+    ) -> Row:
+        pool = self._pool(place)
+        row: Row = {
+            "query": self.pools.rows[place.query].benchmark_id,
+            "retriever": self.label,
+            "distractors": place.distractors,
+            "pool": pool_hash(self.pools.texts(pool)),
+            "gold": pool.gold,
+            "above": None,
+            "tied": None,
+            "top": [],
+        }
+        if isinstance(result, RetrieverError):
+            return {**row, **_usage(Usage()), "repairs": {}, "error": result.cause}
+        scores = select(result.scores)
+        row["above"], row["tied"] = above_tied(scores, pool.gold)
+        row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
+        return {**row, **_usage(result.usage), "repairs": dict(result.repairs), "error": None}
+
+
+def _usage(usage: Usage) -> Row:
+    return {"calls": usage.calls, "tokens_in": usage.tokens_in, "tokens_out": usage.tokens_out}
+
+
+def _failure(error: Exception) -> RetrieverError:
+    if isinstance(error, RetrieverError):
+        return error
+    return RetrieverError(f"{type(error).__name__}: {error}")
+
+
+def _checked(result: Any, size: int) -> Scored | RetrieverError:
+    if isinstance(result, RetrieverError):
+        return result
+    scored = result if isinstance(result, Scored) else Scored(result)
+    try:
+        scores = ranked(scored.scores, size)
+    except ValueError as error:
+        return RetrieverError(str(error))
+    return Scored(scores, usage=scored.usage, repairs=scored.repairs)

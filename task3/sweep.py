@@ -1,0 +1,123 @@
+"""`python -m task3.sweep --retriever bm25`: recall of retrievers as distractors are added."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def sweep(
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retriever",
+            metavar="[LABEL=]NAME",
+            help="bm25, minilm, dense, ...; your own as package.module:Class. May be repeated.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="LABEL.KEY=VALUE", help="A retriever's setting. May be repeated."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
+    pools: Annotated[
+        str, typer.Option(metavar="nested|released|as-released", help="How pools are made.")
+    ] = "nested",
+    pool_seeds: Annotated[
+        str, typer.Option(help="Seeds of the pools; several are averaged.")
+    ] = "0",
+    distractors: Annotated[
+        str, typer.Option(help="Sizes to sweep over.")
+    ] = "100,300,500,700,1000",
+    k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
+    seed: Annotated[
+        int, typer.Option(help="Seed of the intervals and of random retrievers.")
+    ] = 0,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first N queries; the bank stays whole.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that score.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/NAME-FINGERPRINT, resumed.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start the run in --out again.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Resume, and score failed rows again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
+) -> None:
+    """Score pools of memories and report recall against the number of distractors.
+
+    Leaves manifest.json, rows.jsonl, summary.json, curve.csv and curve.png in the run folder.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.configurations import parse_configurations, parse_numbers
+    from harness.errors import UserError
+
+    with one_line_errors(DataError):
+        from corpus.pools import STRATEGIES
+        from task3.config import SweepConfig
+
+        strategies = {name: name for name in STRATEGIES}
+        if pools not in strategies:
+            raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
+        if resume and overwrite or overwrite and retry_failed:
+            raise UserError("--overwrite goes with neither --resume nor --retry-failed")
+        config = SweepConfig(
+            configurations=parse_configurations(retriever or [], setting or []),
+            data=data,
+            split=split,
+            pools=strategies[pools],
+            pool_seeds=parse_numbers("--pool-seeds", pool_seeds, minimum=0),
+            distractors=parse_numbers("--distractors", distractors),
+            ks=parse_numbers("--k", k),
+            seed=seed,
+            limit=limit,
+            workers=workers,
+            out=out,
+            on_existing="overwrite" if overwrite else "resume" if resume else "refuse",
+            retry_failed=retry_failed,
+        )
+        _run(config, as_json)
+
+
+def _run(config: object, as_json: bool) -> None:
+    import sys
+
+    from analysis.curves import draw_run
+    from analysis.tables import print_table
+    from harness.fingerprint import canonical
+    from task3.config import SweepConfig
+    from task3.run import run_sweep
+
+    assert isinstance(config, SweepConfig)
+    outcome = run_sweep(config)
+    draw_run(outcome.path, config.ks)
+    print_table(outcome.path, outcome.summary)
+    print(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv", file=sys.stderr)
+    if as_json:
+        print(canonical(outcome.summary))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

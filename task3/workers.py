@@ -1,0 +1,56 @@
+"""Scoring in several processes, with the results of one."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+from harness.errors import UserError
+from task3.scoring import Finished, Place, Scorer
+
+_scorer: Scorer | None = None
+
+
+def _start(frozen: bytes) -> None:
+    global _scorer
+    _scorer = pickle.loads(frozen)
+
+
+def _work(places: Sequence[Place]) -> list[Finished]:
+    assert _scorer is not None
+    return _scorer.run(places)
+
+
+def run_tasks(
+    scorer: Scorer, tasks: Sequence[Sequence[Place]], workers: int
+) -> Iterator[list[Finished]]:
+    """The finished rows of each task, in the order of `tasks`, whatever the number of workers.
+
+    Workers are spawned, never forked: a CUDA context or a thread pool doesn't survive a fork. They
+    receive the prepared retriever as a pickle. Raises UserError where it can't be pickled, or a
+    worker dies.
+    """
+    if workers == 1 or len(tasks) < 2:
+        yield from map(scorer.run, tasks)
+        return
+    try:
+        frozen = pickle.dumps(scorer)
+    except Exception as error:
+        raise UserError(
+            f"{scorer.label}: cannot be sent to worker processes ({error}). Use --workers 1"
+        ) from error
+    pool = ProcessPoolExecutor(
+        min(workers, len(tasks)), get_context("spawn"), initializer=_start, initargs=(frozen,)
+    )
+    try:
+        yield from pool.map(_work, tasks)
+    except BrokenProcessPool:
+        raise UserError(
+            f"{scorer.label}: a worker process died; its own message stands above. A script that"
+            " starts workers needs `if __name__ == '__main__':`. Or use --workers 1"
+        ) from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
