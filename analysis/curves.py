@@ -174,7 +174,9 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
     if wish == "none":
         return {}
     if k != 1:
-        raise UserError("--published: the published figures are of one chosen memory, so --k 1 only")
+        raise UserError(
+            "--published: the published figures are of one chosen memory, so --k 1 only"
+        )
     everything = published_task3()
     names = list(everything) if wish == "all" else wish.split(",")
     names = list(BASELINES) if wish == "baselines" else names
@@ -190,9 +192,9 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
 def curves(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
     k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
-    out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")] = Path(
-        "curve.png"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+    ] = Path("curve.png"),
     published: Annotated[
         str,
         typer.Option(

@@ -76,8 +76,10 @@ def chance_recall(k: int, pool: int) -> float:
 
 
 def ceiling(golds: int, k: int) -> tuple[float, float]:
-    """The best recall@k and reciprocal rank that are possible on average for one of several
-    queries with the same words and `golds` different golds, all of which stand in the pool."""
+    """The best recall@k and reciprocal rank that a query can expect among rivals.
+
+    Rivals are queries with the same words and `golds` different golds, all standing in the pool.
+    """
     return min(k / golds, 1.0), harmonic(golds) / golds
 
 

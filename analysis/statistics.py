@@ -80,8 +80,8 @@ class Paired:
 def sign_test(wins: int, losses: int) -> float:
     """Two-sided exact sign test (McNemar's exact test for 0/1 values); 1.0 with no differences."""
     n = wins + losses
-    tail = sum(math.comb(n, i) for i in range(min(wins, losses) + 1)) / 2**n
-    return min(2 * tail, 1.0)
+    tail = sum(math.comb(n, i) for i in range(min(wins, losses) + 1))
+    return min(float(2 * tail / 2**n), 1.0)
 
 
 def paired(

@@ -1,4 +1,4 @@
-"""The summary of a run: every figure in it derives from the rows (and the facts of the manifest)."""
+"""The summary of a run: every figure derives from its rows and the facts of its manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from harness.fingerprint import canonical
 Row = Mapping[str, Any]
 
 
-def summarise(manifest: Mapping[str, Any], rows: Sequence[Row], ks: Sequence[int]) -> dict[str, Any]:
+def summarise(
+    manifest: Mapping[str, Any], rows: Sequence[Row], ks: Sequence[int]
+) -> dict[str, Any]:
     """The content of summary.json: one cell a label and size, in the order of the rows.
 
     A failed row is counted in its cell and enters no mean. Intervals are 95 %, bootstrapped over
@@ -73,7 +75,9 @@ class _Cells:
             ties = [(row["above"], row["tied"]) for row in scored]
             bootstrap = self._bootstrap(scored)
             rivals = self._rival_counts(distractors, rows)
-            found["recall"] = {str(k): self._recall(k, ties, pool, bootstrap, rivals) for k in self.ks}
+            found["recall"] = {
+                str(k): self._recall(k, ties, pool, bootstrap, rivals) for k in self.ks
+            }
             ranks = np.array([reciprocal_rank(*tie) for tie in ties])
             found["reciprocal_rank"] = {
                 **_interval(bootstrap.interval(ranks)),

@@ -31,12 +31,13 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
 
     ks = [k for k in summary["ks"] if not all(_trivial(c, k) for c in summary["cells"])]
     table = Table(title=title(summary), box=box.SIMPLE_HEAD)
-    table.add_column("retriever")
+    table.add_column("retriever", no_wrap=True)
     table.add_column("distractors", justify="right")
     for i, k in enumerate(ks):
-        table.add_column(f"R@{k} [95 %]" if i == 0 else f"R@{k}", justify="right")
+        head = f"R@{k} [95 %]" if i == 0 else f"R@{k}"
+        table.add_column(head, justify="right", no_wrap=True)
         if i == 0:
-            table.add_column(f"R@{k} ties last-first", justify="right")
+            table.add_column("worst-best", justify="right")
     for head in ("E[RR]", "tied", "chance", "attempted", "scored", "failed", "time"):
         table.add_column(head, justify="right")
     shown: set[str] = set()
@@ -78,7 +79,7 @@ def title(summary: Mapping[str, Any]) -> str:
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
     """What a reader must know besides the figures; empty where there is nothing."""
-    lines = ["time = prepare + score; chance is that of the first k shown"]
+    lines = ["worst-best: recall with the gold last or first among its ties; time: prepare + score"]
     for cell in summary["cells"]:
         where = f"{cell['retriever']} at {cell['distractors']}"
         for cause, count in cell["failures"].items():

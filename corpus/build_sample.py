@@ -84,7 +84,11 @@ def _candidate(memory: Entry, taken: str | None = None) -> Entry:
 
 
 def _write_rows(
-    session: Entry, items: list[Entry], gold: Entry, pool: list[Entry], tasks: dict[str, list[Entry]]
+    session: Entry,
+    items: list[Entry],
+    gold: Entry,
+    pool: list[Entry],
+    tasks: dict[str, list[Entry]],
 ) -> None:
     name = "sample_" + session["id"].replace("-", "_")
     head = {"benchmark_id": name, "session_id": name, "canonical_id": name}

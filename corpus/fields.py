@@ -46,4 +46,4 @@ class Fields:
         return self.text(value, field, where)
 
 
-_NAMES = {str: "a string", dict: "an object", list: "a list"}
+_NAMES: dict[type, str] = {str: "a string", dict: "an object", list: "a list"}

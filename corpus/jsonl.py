@@ -1,4 +1,4 @@
-"""Reading JSON lines as they come: gzip, byte order marks, CRLF, U+2028 inside strings, pointers."""
+"""Reading JSON lines as they come: gzip, byte order marks, CRLF, U+2028, LFS pointers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things stand in a release: `<root>/<split>/<track>/{model_input,reference_output}.jsonl`."""
+"""Where things stand: `<root>/<split>/<track>/{model_input,reference_output}.jsonl`."""
 
 from __future__ import annotations
 

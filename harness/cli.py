@@ -12,9 +12,10 @@ from harness.errors import UserError
 @contextmanager
 def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
     """Turn UserError and `kinds` into one line on stderr and exit code 2; Ctrl-C into 130."""
+    expected: tuple[type[Exception], ...] = (UserError, *kinds)
     try:
         yield
-    except (UserError, *kinds) as error:
+    except expected as error:
         print("error: " + " ".join(str(error).split()), file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:

@@ -82,7 +82,9 @@ class RunFolder:
 
 
 @contextmanager
-def open_run(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> Iterator[RunFolder]:
+def open_run(
+    path: Path, fingerprint: dict[str, Any], on_existing: OnExisting
+) -> Iterator[RunFolder]:
     """Open `path` for a run with this fingerprint, and keep every other process out meanwhile.
 
     A new or empty folder starts a run. One that holds a run is taken up again (`resume`), emptied
@@ -96,9 +98,13 @@ def open_run(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -
         lock = FileLock(path / ".lock")
         lock.acquire(timeout=0)
     except Timeout:
-        raise UserError(f"{path}: another process is writing this run. Wait, or use --out") from None
+        raise UserError(
+            f"{path}: another process is writing this run. Wait, or use --out"
+        ) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}). Choose another --out") from None
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}). Choose another --out"
+        ) from None
     try:
         yield _enter(path, fingerprint, on_existing)
     finally:
@@ -125,7 +131,8 @@ def _enter(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> 
             )
         if on_existing == "refuse":
             raise UserError(
-                f"{path}: already holds this run. Go on with --resume, or start again with --overwrite"
+                f"{path}: already holds this run."
+                " Go on with --resume, or start again with --overwrite"
             )
         return RunFolder(path, old)
     folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}})

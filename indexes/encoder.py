@@ -1,4 +1,4 @@
-"""Texts to unit vectors with any sentence-transformers model: packaged, a local folder, or a hub name."""
+"""Texts to unit vectors with any sentence-transformers model."""
 
 from __future__ import annotations
 
@@ -98,10 +98,12 @@ class Encoder:
     def _model(self) -> Any:
         try:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
         except ImportError:
             raise UserError(
                 "dense retrieval needs more packages. Run: pip install 'recallbed[dense]'"
             ) from None
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             model = SentenceTransformer(
                 str(self.folder),
@@ -181,7 +183,9 @@ def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     faulty = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
     if len(faulty):
-        raise UserError(f"{source}: vector {faulty[0]} of {len(vectors)} isn't finite or has no length")
-    scaled = (vectors / lengths[:, None]).astype(np.float32)
+        raise UserError(
+            f"{source}: vector {faulty[0]} of {len(vectors)} isn't finite or has no length"
+        )
+    scaled: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
     assert not len(scaled) or abs(np.linalg.norm(scaled, axis=1) - 1).max() < 1e-3
     return scaled

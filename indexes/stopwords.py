@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from functools import cache
 
-ENGLISH_127 = frozenset(
-    """i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
-    she her hers herself it its itself they them their theirs themselves what which who whom this
-    that these those am is are was were be been being have has had having do does did doing a an
-    the and but if or because as until while of at by for with about against between into through
-    during before after above below to from up down in out on off over under again further then
-    once here there when where why how all any both each few more most other some such no nor not
-    only own same so than too very s t can will just don should now""".split()
-)
+_ENGLISH_127 = """
+    i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
+    she her hers herself it its itself they them their theirs themselves what which who whom
+    this that these those am is are was were be been being have has had having do does did doing
+    a an the and but if or because as until while of at by for with about against between into
+    through during before after above below to from up down in out on off over under again
+    further then once here there when where why how all any both each few more most other some
+    such no nor not only own same so than too very s t can will just don should now
+"""
+ENGLISH_127 = frozenset(_ENGLISH_127.split())
 
 # What NLTK's word tokenizer leaves of "don't", "I'm", "we've", ... once quotes are dropped.
 CONTRACTIONS = frozenset(("n't", "m", "re", "ve", "ll", "d", "s", "t"))
 
 # Words of Latin script are told apart by these; English first, so that it wins a draw.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
-BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi", "Grek": "greek", "Hebr": "hebrew"}
+BY_SCRIPT = {
+    "Cyrl": "russian",
+    "Arab": "arabic",
+    "Deva": "hindi",
+    "Grek": "greek",
+    "Hebr": "hebrew",
+}
 
 
 @cache
@@ -41,4 +48,5 @@ def stopwords(language: str) -> frozenset[str]:
 
 def latin_language(words: list[str]) -> str:
     """The language of `LATIN` with the most stopwords among `words`, English on a draw."""
-    return max(LATIN, key=lambda language: sum(word in stopwords(language) for word in words))
+    held = set(words)
+    return max(LATIN, key=lambda language: len(held & stopwords(language)))

@@ -7,13 +7,20 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari", "Grek": "Greek", "Hebr": "Hebrew"}
+_SCRIPTS = {
+    "Cyrl": "Cyrillic",
+    "Arab": "Arabic",
+    "Deva": "Devanagari",
+    "Grek": "Greek",
+    "Hebr": "Hebrew",
+}
 _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
 
 
@@ -29,7 +36,7 @@ Tokenizer = Callable[[str], Tokens]
 
 @dataclass(frozen=True)
 class PaperTokens:
-    r"""`\w+` lower-cased, the 127 English stopwords removed, Porter stems: as in the paper's baseline."""
+    r"""`\w+` lower-cased, the 127 English stopwords removed, Porter stems: the paper's."""
 
     def __call__(self, text: str) -> Tokens:
         """Tokens of one text."""
@@ -46,9 +53,9 @@ class MultilingualTokens:
 
     Unicode is normalised (NFKC, case-folded, invisible characters dropped); marks stay with their
     base; scripts without spaces become pairs of characters (grapheme clusters); tokens without a
-    letter or digit are dropped. Stems: `language` for Latin script, Russian for Cyrillic, Arabic
-    for Arabic, none elsewhere. Stopwords: by script, and for Latin script by the language whose
-    stopwords the text holds most of.
+    letter or digit are dropped. Stems: `language` for Latin script (Porter for English, Snowball
+    for the rest), Russian for Cyrillic, Arabic for Arabic, none elsewhere. Stopwords: by script,
+    and for Latin script by the language whose stopwords the text holds most of.
     """
 
     language: str = "english"
@@ -75,7 +82,7 @@ class MultilingualTokens:
 
 
 class _Barred:
-    """Is this word a stopword of the text it stands in?"""
+    """Tells whether a word is a stopword of the text it stands in."""
 
     def __init__(self, latin: list[str]) -> None:
         self.latin = latin_language(latin) if latin else "english"
@@ -90,8 +97,10 @@ def normalise(text: str) -> str:
 
     The Turkish capital dotted I folds to a plain i, as its small form does.
     """
+    if text.isascii() and text.isprintable():
+        return text.lower()
     folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")
-    folded = unicodedata.normalize("NFKC", folded).replace("’", "'")
+    folded = unicodedata.normalize("NFKC", folded).replace("\u2019", "'")
     return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc") or c.isspace())
 
 
@@ -103,7 +112,7 @@ def _words(text: str) -> list[tuple[str, str]]:
         for word in piece(chunk):
             if unspaced.match(word):
                 clusters = cluster(word)
-                pairs = zip(clusters, clusters[1:], strict=False)
+                pairs = pairwise(clusters)
                 found += [("Hani", a + b) for a, b in pairs] or [("Hani", word)]
             else:
                 found.append((_script(word, scripts), word))
@@ -127,10 +136,11 @@ def _tools() -> tuple[
 
     # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
     inside = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
-    word = rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*"
+    word = regex.compile(rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
+    meaning = regex.compile(r"[\p{L}\p{N}]")
     return (
         NLTKWordTokenizer().tokenize,
-        lambda chunk: [w for w in regex.findall(word, chunk) if regex.search(r"[\p{L}\p{N}]", w)],
+        lambda chunk: [piece for piece in word.findall(chunk) if meaning.search(piece)],
         regex.compile(rf"[{_UNSPACED}]"),
         regex.compile(r"\X").findall,
         {
@@ -144,7 +154,7 @@ def _tools() -> tuple[
 def _stemmer(language: str) -> Callable[[str], str]:
     from nltk.stem import PorterStemmer, SnowballStemmer
 
-    stemmer = PorterStemmer() if language == "paper" else SnowballStemmer(language)
+    stemmer = PorterStemmer() if language == "english" else SnowballStemmer(language)
     stem: Callable[[str], str] = stemmer.stem
     return stem
 
@@ -156,7 +166,7 @@ def _snowball(language: str, word: str) -> str:
 
 @cache
 def _porter(word: str) -> str:
-    return _stemmer("paper")(word)
+    return _stemmer("english")(word)
 
 
 def stemmer_languages() -> tuple[str, ...]:

@@ -21,13 +21,13 @@ DELTA: dict[Variant, float] = {"lucene": 0.0, "okapi": 0.0, "plus": 1.0, "l": 0.
 def inverse_document_frequency(
     variant: Variant, n: int, df: Floats, epsilon: float = 0.25
 ) -> Floats:
-    """idf of terms that stand in `df` of `n` documents, shape of `df`; all df must be above 0.
+    """Idf of terms that stand in `df` of `n` documents, shape of `df`; all df must be above 0.
 
     For `okapi`, `df` must cover every term of the collection: negative values are lifted to
     `epsilon` times the mean over all of them.
     """
     if variant == "lucene":
-        return np.log1p((n - df + 0.5) / (df + 0.5))
+        return np.log(1 + (n - df + 0.5) / (df + 0.5))
     if variant == "plus":
         return np.log((n + 1) / df)
     if variant == "l":
@@ -36,9 +36,7 @@ def inverse_document_frequency(
     return np.where(idf < 0, epsilon * idf.mean() if len(idf) else 0.0, idf)
 
 
-def saturation(
-    variant: Variant, tf: Floats, norm: Floats, k1: float, delta: float
-) -> Floats:
+def saturation(variant: Variant, tf: Floats, norm: Floats, k1: float, delta: float) -> Floats:
     """What a term counts in a document that holds it `tf` times, before idf.
 
     `norm` is 1 - b + b * length / mean length of the document. The value at tf = 0, which is not

@@ -120,7 +120,6 @@ class BM25(Retriever):
 
     def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
         """Scores of the bags `rows` for query `terms`; a term given twice counts twice."""
-        scores = np.zeros(len(rows))
         matched = np.zeros(len(rows), np.bool_)
         place, term, count, lengths = bags.gather(rows)
         collection = self._statistics(bags, term, lengths)
@@ -131,7 +130,7 @@ class BM25(Retriever):
         ]
         asked = [(number, times) for number, times in asked if collection.df[number]]
         if not asked:
-            return Scored(scores, matched)
+            return Scored(np.zeros(len(rows)), matched)
         numbers = np.array([number for number, _ in asked])
         weight = np.zeros(len(bags.vocabulary))
         weight[numbers] = self._idf(collection, numbers) * [times for _, times in asked]
@@ -139,12 +138,12 @@ class BM25(Retriever):
         wanted[numbers] = True
         hits = np.flatnonzero(wanted[term])
         at = place[hits]
-        norm = 1 - self.b + self.b * lengths[at] / collection.mean_length
+        norm = np.asarray(1 - self.b + self.b * lengths[at] / collection.mean_length)
         nothing = absent(self.variant, self.k1, self.delta)
         gain = saturation(self.variant, count[hits].astype(float), norm, self.k1, self.delta)
-        scores = np.bincount(at, weight[term[hits]] * (gain - nothing), len(rows))
+        gained = np.bincount(at, weight[term[hits]] * (gain - nothing), len(rows))
         matched[at] = True
-        return Scored(scores + nothing * weight.sum(), matched)
+        return Scored(gained + nothing * weight.sum(), matched)
 
     def _idf(self, collection: Statistics, numbers: NDArray[np.int64]) -> Floats:
         if self.variant != "okapi":
@@ -170,9 +169,7 @@ class BM25(Retriever):
         return self._bank[bags]
 
 
-def _statistics(
-    bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Statistics:
+def _statistics(bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]) -> Statistics:
     total = int(lengths.sum())
     df = np.bincount(term, minlength=len(bags.vocabulary))
     return Statistics(len(lengths), total / len(lengths) if total else 1.0, df)

@@ -1,4 +1,4 @@
-"""Dense retrieval: cosine of sentence embeddings. `minilm` is the preset of the paper's baseline."""
+"""Dense retrieval: cosine of sentence embeddings; `minilm` presets the paper's baseline."""
 
 from __future__ import annotations
 

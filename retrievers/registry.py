@@ -21,7 +21,7 @@ _REGISTRY: dict[str, type[Retriever]] = {}
 
 
 def register(name: str) -> Callable[[R], R]:
-    """Class decorator: make a retriever known as `name`. A name taken by another is a ValueError."""
+    """Make the class known as `name`; a name taken by another class is a ValueError."""
 
     def enter(cls: R) -> R:
         taken = _REGISTRY.get(name)

@@ -20,7 +20,7 @@ from harness.run_folder import RunFolder, open_run
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import build, describe
 from task3.config import SweepConfig
-from task3.scoring import Finished, Place, Row, Scorer
+from task3.scoring import Finished, Place, Scorer
 from task3.workers import run_tasks
 
 QUERIES_A_TASK = 16
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def run_sweep(config: SweepConfig) -> Outcome:
-    """Score every pool with every retriever, keeping each row as soon as it and all before it exist.
+    """Score every pool with every retriever; a row is kept once all before it are.
 
     Raises DataError for faulty data, and UserError for faulty settings, for a folder that holds
     another run, and where not one row could be scored.
@@ -232,5 +232,3 @@ def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
             if count > 1:
                 found.setdefault(f"{size}/{seed}", {})[pools.rows[i].benchmark_id] = count
     return found
-
-

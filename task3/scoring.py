@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.metrics import above_tied, display_order, ranked
 from corpus.pools import Pool, PoolSet, pool_hash
@@ -16,6 +17,7 @@ from retrievers.base import Retriever, RetrieverError, Scored, Usage
 
 TOP = 10
 Row = dict[str, Any]
+Ints = NDArray[np.integer[Any]]
 
 
 class Place(NamedTuple):
@@ -52,7 +54,9 @@ class Scorer:
             for place in places:
                 by_pool.setdefault(place[:2], []).append(place)
             return [
-                group[i : i + size] for group in by_pool.values() for i in range(0, len(group), size)
+                group[i : i + size]
+                for group in by_pool.values()
+                for i in range(0, len(group), size)
             ]
         by_query: dict[int, list[Place]] = {}
         for place in places:
@@ -75,7 +79,7 @@ class Scorer:
             members = [self.pools.texts(self._pool(place)) for place in places]
             queries = [self.pools.rows[place.query].query for place in places]
             for place, result in zip(places, self._score(queries, members), strict=True):
-                yield self._row(place, result, lambda values: values)
+                yield self._row(place, result, slice(None))
             return
         numbers = list(dict.fromkeys(place.query for place in places))
         unions = {n: self._union(n) for n in numbers}
@@ -84,11 +88,11 @@ class Scorer:
         results = dict(zip(numbers, self._score(queries, memories), strict=True))
         for place in places:
             at = np.searchsorted(unions[place.query], self._pool(place).members)
-            yield self._row(place, results[place.query], lambda values, at=at: values[at])
+            yield self._row(place, results[place.query], at)
 
-    def _union(self, query: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def _union(self, query: int) -> Ints:
         """All memories of a query's pools, whatever part of them is left to do."""
-        found: np.ndarray[Any, np.dtype[np.int32]] = np.unique(
+        found: Ints = np.unique(
             np.concatenate([pools[query].members for pools in self.pools.pools.values()])
         )
         return found
@@ -96,7 +100,7 @@ class Scorer:
     def _score(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:
-        """Checked results: a wrong shape or value, or a crash, is the failure of its query alone."""
+        """Check results: a wrong shape or value, or a crash, fails its own query alone."""
         try:
             results = self.retriever.score_batch(queries, pools)
             if len(results) != len(queries):
@@ -110,9 +114,7 @@ class Scorer:
             results = [_failure(error)]
         return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
 
-    def _row(
-        self, place: Place, result: Scored | RetrieverError, select: Callable[[Any], Any]
-    ) -> Row:
+    def _row(self, place: Place, result: Scored | RetrieverError, at: slice | Ints) -> Row:
         pool = self._pool(place)
         row: Row = {
             "query": self.pools.rows[place.query].benchmark_id,
@@ -126,7 +128,7 @@ class Scorer:
         }
         if isinstance(result, RetrieverError):
             return {**row, **_usage(Usage()), "repairs": {}, "error": result.cause}
-        scores = select(result.scores)
+        scores = np.asarray(result.scores)[at]
         row["above"], row["tied"] = above_tied(scores, pool.gold)
         row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
         return {**row, **_usage(result.usage), "repairs": dict(result.repairs), "error": None}

@@ -37,13 +37,9 @@ def sweep(
     pool_seeds: Annotated[
         str, typer.Option(help="Seeds of the pools; several are averaged.")
     ] = "0",
-    distractors: Annotated[
-        str, typer.Option(help="Sizes to sweep over.")
-    ] = "100,300,500,700,1000",
+    distractors: Annotated[str, typer.Option(help="Sizes to sweep over.")] = "100,300,500,700,1000",
     k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
-    seed: Annotated[
-        int, typer.Option(help="Seed of the intervals and of random retrievers.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the intervals and of random retrievers.")] = 0,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N queries; the bank stays whole.")
     ] = None,
@@ -76,7 +72,7 @@ def sweep(
         strategies = {name: name for name in STRATEGIES}
         if pools not in strategies:
             raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
-        if resume and overwrite or overwrite and retry_failed:
+        if (resume and overwrite) or (overwrite and retry_failed):
             raise UserError("--overwrite goes with neither --resume nor --retry-failed")
         config = SweepConfig(
             configurations=parse_configurations(retriever or [], setting or []),

@@ -1,0 +1,43 @@
+# Each command sets up all that it needs, in a virtual environment inside this folder.
+PYTHON ?= python3
+VENV ?= .venv
+PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: sweep test lint curve clean
+
+# The main job: BM25 over the embedded sample. No torch, no download of data or models.
+sweep: $(VENV)/.base
+	$(VENV)/bin/python -m task3.sweep --retriever bm25 --out runs/sample-bm25 --resume
+
+# All tests, on the real MiniLM weights.
+test: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest --cov --cov-report=term
+
+lint: $(VENV)/.lint
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+# The picture of the README.
+curve: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m task3.sweep --retriever bm25 --retriever minilm \
+		--out runs/sample-curve --resume
+	$(VENV)/bin/python -m analysis.curves runs/sample-curve --out docs/sample_curve.png
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(PIP) -e '.[lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs build dist
