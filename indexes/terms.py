@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The bags of some rows laid end to end.
+
+    `terms`, (entries,), holds the distinct terms of every row; `ends` and `lengths`, (rows,), say
+    where the entries of each row end and how many tokens it has. `source` leads to the counts.
+    """
+
+    terms: Ints
+    ends: Ints
+    lengths: Ints
+    source: Ints
+
+    def rows_of(self, entries: Ints) -> Ints:
+        """The row that each of these entries belongs to."""
+        return np.searchsorted(self.ends, entries, side="right")
 
 
 class TermBags:
@@ -20,41 +40,49 @@ class TermBags:
     def __init__(self) -> None:
         self.vocabulary: dict[str, int] = {}
         self.row_of: dict[str, int] = {}
-        self._terms = np.empty(1024, np.int64)
-        self._counts = np.empty(1024, np.int64)
-        self._starts = [0]
-        self._lengths: list[int] = []
+        self._terms: Ints = np.empty(1024, np.int64)
+        self._counts: Ints = np.empty(1024, np.int64)
+        self._ends: Ints = np.zeros(256, np.int64)
+        self._lengths: Ints = np.zeros(256, np.int64)
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self.row_of)
 
     def add(self, text: str, tokens: Iterable[str]) -> int:
         """Add a text that isn't there yet; its row."""
         bag = sorted(Counter(tokens).items())
-        start = self._starts[-1]
+        row = len(self.row_of)
+        start = int(self._ends[row - 1]) if row else 0
         end = start + len(bag)
-        while end > len(self._terms):
-            self._terms = np.resize(self._terms, 2 * len(self._terms))
-            self._counts = np.resize(self._counts, 2 * len(self._counts))
+        self._terms, self._counts = _room(self._terms, end), _room(self._counts, end)
+        self._ends, self._lengths = _room(self._ends, row + 1), _room(self._lengths, row + 1)
         for at, (term, count) in enumerate(bag, start):
             self._terms[at] = self.vocabulary.setdefault(term, len(self.vocabulary))
             self._counts[at] = count
-        self._starts.append(end)
-        self._lengths.append(sum(count for _, count in bag))
-        row = self.row_of[text] = len(self._lengths) - 1
+        self._ends[row] = end
+        self._lengths[row] = sum(count for _, count in bag)
+        self.row_of[text] = row
         return row
 
-    def gather(self, rows: Sequence[int]) -> tuple[Ints, Ints, Ints, Ints]:
-        """The bags of `rows` laid end to end: (place in `rows`, term, count) of every entry.
-
-        The fourth array, (len(rows),), holds the number of tokens of each row.
-        """
+    def gather(self, rows: Sequence[int]) -> Gathered:
+        """The bags of `rows`, in their order; a row may be asked for twice."""
         at = np.asarray(rows, np.int64)
-        bounds = np.asarray(self._starts, np.int64)
-        starts, sizes = bounds[at], bounds[at + 1] - bounds[at]
+        starts = np.where(at > 0, self._ends[at - 1], 0)
+        sizes = self._ends[at] - starts
         ends = np.cumsum(sizes)
-        total = int(ends[-1]) if len(ends) else 0
-        entries = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
-        place = np.repeat(np.arange(len(at)), sizes)
-        lengths = np.asarray(self._lengths, np.int64)[at]
-        return place, self._terms[entries], self._counts[entries], lengths
+        source = np.repeat(starts - (ends - sizes), sizes)
+        source += np.arange(len(source))
+        return Gathered(self._terms[source], ends, self._lengths[at], source)
+
+    def counts(self, gathered: Gathered, entries: Ints) -> Ints:
+        """How often the term of each of these entries stands in its row."""
+        return self._counts[gathered.source[entries]]
+
+
+def _room(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """`array`, or a copy of at least `size` with room to grow."""
+    if size <= len(array):
+        return array
+    larger = np.zeros(max(2 * len(array), size), array.dtype)
+    larger[: len(array)] = array
+    return larger

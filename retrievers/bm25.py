@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from corpus.records import Memory
 from harness.errors import UserError
-from indexes.terms import TermBags
+from indexes.terms import Gathered, TermBags
 from indexes.tokens import (
     MultilingualTokens,
     PaperTokens,
@@ -21,7 +21,7 @@ from indexes.tokens import (
     TokenizerName,
     stemmer_languages,
 )
-from indexes.weighting import DELTA, Variant, absent, inverse_document_frequency, saturation
+from indexes.weighting import DELTA, Variant, inverse_document_frequency, saturation
 from retrievers.base import Retriever, RunContext, Scored
 from retrievers.registry import register
 
@@ -121,14 +121,11 @@ class BM25(Retriever):
     def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
         """Scores of the bags `rows` for query `terms`; a term given twice counts twice."""
         matched = np.zeros(len(rows), np.bool_)
-        place, term, count, lengths = bags.gather(rows)
-        collection = self._statistics(bags, term, lengths)
-        asked = [
-            (bags.vocabulary[word], times)
-            for word, times in sorted(Counter(terms).items())
-            if bags.vocabulary.get(word, len(collection.df)) < len(collection.df)
-        ]
-        asked = [(number, times) for number, times in asked if collection.df[number]]
+        pool = bags.gather(rows)
+        collection = self._statistics(bags, pool)
+        known = len(collection.df)
+        numbered = ((bags.vocabulary.get(word, known), n) for word, n in Counter(terms).items())
+        asked = sorted((t, n) for t, n in numbered if t < known and collection.df[t])
         if not asked:
             return Scored(np.zeros(len(rows)), matched)
         numbers = np.array([number for number, _ in asked])
@@ -136,12 +133,14 @@ class BM25(Retriever):
         weight[numbers] = self._idf(collection, numbers) * [times for _, times in asked]
         wanted = np.zeros(len(bags.vocabulary), np.bool_)
         wanted[numbers] = True
-        hits = np.flatnonzero(wanted[term])
-        at = place[hits]
-        norm = np.asarray(1 - self.b + self.b * lengths[at] / collection.mean_length)
-        nothing = absent(self.variant, self.k1, self.delta)
-        gain = saturation(self.variant, count[hits].astype(float), norm, self.k1, self.delta)
-        gained = np.bincount(at, weight[term[hits]] * (gain - nothing), len(rows))
+        hits = np.flatnonzero(wanted[pool.terms])
+        at = pool.rows_of(hits)
+        norm = np.asarray(1 - self.b + self.b * pool.lengths[at] / collection.mean_length)
+        tf = bags.counts(pool, hits).astype(float)
+        gain = saturation(self.variant, tf, norm, self.k1, self.delta)
+        # What a term is worth where it doesn't stand: rank-bm25's Plus gives its delta to all.
+        nothing = self.delta if self.variant == "plus" else 0.0
+        gained = np.bincount(at, weight[pool.terms[hits]] * (gain - nothing), len(rows))
         matched[at] = True
         return Scored(gained + nothing * weight.sum(), matched)
 
@@ -155,21 +154,18 @@ class BM25(Retriever):
         idf = inverse_document_frequency("okapi", collection.n, df, self.epsilon)
         return idf[np.searchsorted(present, numbers)]
 
-    def _statistics(
-        self, bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> Statistics:
+    def _statistics(self, bags: TermBags, pool: Gathered) -> Statistics:
         if self.scope == "pool":
-            return _statistics(bags, term, lengths)
+            return _statistics(bags, pool)
         if bags not in self._bank:
             if not self._bank_texts:
                 raise UserError("scope=bank needs the bank of a run; use scope=pool")
             rows = [self._row(text) for text in self._bank_texts]
-            _, term, _, lengths = bags.gather(rows)
-            self._bank[bags] = _statistics(bags, term, lengths)
+            self._bank[bags] = _statistics(bags, bags.gather(rows))
         return self._bank[bags]
 
 
-def _statistics(bags: TermBags, term: NDArray[np.int64], lengths: NDArray[np.int64]) -> Statistics:
-    total = int(lengths.sum())
-    df = np.bincount(term, minlength=len(bags.vocabulary))
-    return Statistics(len(lengths), total / len(lengths) if total else 1.0, df)
+def _statistics(bags: TermBags, gathered: Gathered) -> Statistics:
+    n, total = len(gathered.lengths), int(gathered.lengths.sum())
+    df = np.bincount(gathered.terms, minlength=len(bags.vocabulary))
+    return Statistics(n, total / n if total else 1.0, df)

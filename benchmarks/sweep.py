@@ -1,0 +1,72 @@
+"""A cold MiniLM sweep over five sizes beside one plain `encode` of the same distinct texts.
+
+    HF_HUB_OFFLINE=1 python benchmarks/sweep.py [--data DIR] [--rounds N]
+
+Both in one process, after imports and model load: the peer is SentenceTransformer.encode on the
+sorted list of distinct texts, with the same batch size; ours is all from `prepare` to the last row
+on disk. They take turns; the ratio is of the medians. Pools are built beforehand and printed apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from corpus import sample_root
+from corpus.dataset import load_dataset
+from corpus.pools import build_pools
+from harness.configurations import Configuration
+from harness.run_folder import open_run
+from retrievers import RunContext, build
+from task3.config import SweepConfig
+from task3.run import Sweep
+
+SIZES = (100, 300, 500, 700, 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=sample_root())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=64, help="of both sides")
+    asked = parser.parse_args()
+    start = time.perf_counter()
+    data = load_dataset(asked.data, "dev")
+    pools = build_pools(data, "nested", SIZES, (0,))
+    print(f"load and build pools: {time.perf_counter() - start:.2f} s")
+    configuration = Configuration("minilm", "minilm", {"batch_size": str(asked.batch_size)})
+    start = time.perf_counter()
+    first = build(configuration, RunContext())
+    first.prepare(["warm up"], [])
+    model = first.encoder._model  # type: ignore[attr-defined]
+    print(f"imports and model: {time.perf_counter() - start:.2f} s")
+    texts = sorted({m.text for m in pools.memories} | {row.query for row in pools.rows})
+    config = SweepConfig((configuration,), distractors=SIZES)
+    sweeps, encodes = [], []
+    for _ in range(asked.rounds):
+        start = time.perf_counter()
+        model.encode(texts, batch_size=asked.batch_size, show_progress_bar=False)
+        encodes.append(time.perf_counter() - start)
+        retriever = build(configuration, RunContext())
+        retriever.encoder.__dict__["_model"] = model  # type: ignore[attr-defined]
+        with (
+            tempfile.TemporaryDirectory() as place,
+            open_run(Path(place), {}, "refuse") as folder,
+        ):
+            start = time.perf_counter()
+            Sweep(config, folder, pools, {"minilm": retriever}).run()
+            sweeps.append(time.perf_counter() - start)
+            rows = len(folder.rows)
+        print(f"encode {encodes[-1]:.2f} s, sweep {sweeps[-1]:.2f} s")
+    ratio = statistics.median(sweeps) / statistics.median(encodes)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{len(texts)} distinct texts, {rows} rows: sweep / encode = {ratio:.3f}")
+    print(f"peak memory of the process: {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

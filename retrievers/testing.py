@@ -1,0 +1,140 @@
+"""The contract of a retriever as a test class, for anyone's retriever.
+
+    from retrievers.testing import RetrieverContract
+
+    class TestMine(RetrieverContract):
+        def make(self):
+            return Mine()
+
+pytest finds the methods; each says in its docstring which promise it holds you to.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from corpus.records import Memory
+from retrievers.base import Retriever, RetrieverError, Scored
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+QUERIES = (
+    "Which tea should I buy for the office kettle?",
+    "我想买绿茶，哪一种适合我？",
+    "???",
+)
+POOL = tuple(
+    Memory(text, label)
+    for text, label in (
+        ("Prefers green tea over coffee", "Preferences/Food"),
+        ("Has a cat called Biscuit", "Possessions/Pet"),
+        ("喜欢喝绿茶", None),
+        ("Runs ten kilometres every Sunday", "Preferences/Sports"),
+        ("Prefers green tea over coffee", "Preferences/Food"),
+        ("", None),
+        ("Has an office with a broken kettle", "UNMAPPED"),
+    )
+)
+
+
+def _values(result: object, size: int) -> NDArray[np.float32]:
+    from analysis.metrics import ranked
+
+    assert not isinstance(result, RetrieverError), f"failed with: {result}"
+    return ranked(result.scores if isinstance(result, Scored) else result, size)
+
+
+def _score_frozen(frozen: bytes, query: str, pool: Sequence[Memory]) -> object:
+    return pickle.loads(frozen).score(query, pool)
+
+
+class RetrieverContract(ABC):
+    """Subclass it, define `make`, and let pytest run it."""
+
+    has_direction = True
+    """Set to False for a retriever that knows nothing of the words, such as a random one."""
+
+    @abstractmethod
+    def make(self) -> Retriever:
+        """A fresh, unprepared instance."""
+
+    def test_length_and_finiteness(self) -> None:
+        """One finite number a memory, for queries in any script and for none of a word."""
+        retriever = self.make()
+        for query in QUERIES:
+            for pool in (POOL, POOL[:1]):
+                _values(retriever.score(query, pool), len(pool))
+
+    def test_direction(self) -> None:
+        """Higher is better: a memory that repeats the query beats one about something else."""
+        if self.has_direction:
+            pool = [Memory("Has a cat called Biscuit"), Memory("Prefers green tea over coffee")]
+            scores = _values(self.make().score("Prefers green tea over coffee", pool), 2)
+            assert scores[1] > scores[0], "the memory equal to the query must score higher"
+
+    def test_equal_texts_get_equal_scores(self) -> None:
+        """Positions 0 and 4 of the pool hold the same memory."""
+        scores = _values(self.make().score(QUERIES[0], POOL), len(POOL))
+        assert scores[0] == scores[4], "the same text twice in a pool must tie"
+
+    def test_unchanged_under_shuffling(self) -> None:
+        """A score belongs to its memory, not to its place."""
+        retriever = self.make()
+        order = [3, 0, 6, 2, 5, 4, 1]
+        for query in QUERIES:
+            straight = _values(retriever.score(query, POOL), len(POOL))
+            shuffled = _values(retriever.score(query, [POOL[i] for i in order]), len(POOL))
+            assert (straight[order] == shuffled).all(), "scores depend on the order of the pool"
+
+    def test_unchanged_under_batching(self) -> None:
+        """`score_batch` gives what `score` gives, one result a query."""
+        retriever = self.make()
+        pools = [POOL, POOL[:3], POOL[2:]]
+        batch = retriever.score_batch(QUERIES, pools)
+        assert len(batch) == len(QUERIES), "score_batch must give one result a query"
+        for query, pool, result in zip(QUERIES, pools, batch, strict=True):
+            alone = _values(retriever.score(query, pool), len(pool))
+            self._close(_values(result, len(pool)), alone, "score_batch differs from score")
+
+    def test_preparing_is_optional(self) -> None:
+        """`prepare` may make it faster, and changes no score, of texts seen or unseen."""
+        prepared = self.make()
+        prepared.prepare(sorted(QUERIES[:2]), sorted({*POOL[:4]}, key=lambda m: m.text))
+        for query in QUERIES:
+            plain = _values(self.make().score(query, POOL), len(POOL))
+            self._close(_values(prepared.score(query, POOL), len(POOL)), plain, "prepare changes")
+
+    def test_unchanged_in_a_worker(self) -> None:
+        """A prepared instance survives pickling into a spawned process."""
+        retriever = self.make()
+        retriever.prepare(sorted(QUERIES), sorted({*POOL}, key=lambda m: m.text))
+        here = _values(retriever.score(QUERIES[0], POOL), len(POOL))
+        frozen = pickle.dumps(retriever)
+        with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+            there = executor.submit(_score_frozen, frozen, QUERIES[0], POOL).result(timeout=120)
+        assert (_values(there, len(POOL)) == here).all(), "another process gives other scores"
+
+    def test_pool_independence(self) -> None:
+        """Where it is claimed, a memory scores the same beside any others."""
+        retriever = self.make()
+        if retriever.pool_independent:
+            whole = _values(retriever.score(QUERIES[0], POOL), len(POOL))
+            part = _values(retriever.score(QUERIES[0], POOL[2:5]), 3)
+            self._close(part, whole[2:5], "pool_independent, but the pool changes scores")
+
+    def test_settings_are_json(self) -> None:
+        """Settings and notes can be written into the run's manifest."""
+        retriever = self.make()
+        json.dumps([dict(retriever.settings()), dict(retriever.notes())], allow_nan=False)
+
+    @staticmethod
+    def _close(a: NDArray[np.float32], b: NDArray[np.float32], message: str) -> None:
+        assert abs(a - b).max() <= 1e-5, message
