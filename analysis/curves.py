@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
     from analysis.runs import Run
 
-# Okabe & Ito's palette without its yellow; markers and dashes tell the lines apart in grey too.
+# Okabe & Ito's palette without its yellow; markers tell the lines apart in grey too. Dashes are for
+# published figures alone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = "osD^vPX"
-_DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1)), (0, (1, 1)))
 app = typer.Typer(add_completion=False)
 
 
@@ -35,22 +36,26 @@ class Curve:
 
 
 def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
-    """One curve a run and label; the run's folder is named where a label stands in several."""
-    labels = [label for run in runs for label in run.labels]
-    strategies = {run.manifest["fingerprint"]["pools"]["strategy"] for run in runs}
+    """One curve a run and label.
+
+    A label that stands in several runs is told apart by how the pools were made, else by folder.
+    """
+    pairs = [(run, label) for run in runs for label in run.labels]
+    strategies = {id(run): run.manifest["fingerprint"]["pools"]["strategy"] for run in runs}
+    by_label = Counter(label for _, label in pairs)
+    by_both = Counter((label, strategies[id(run)]) for run, label in pairs)
+    summaries = {id(run): run.summary((k,))["cells"] for run in runs}
     found = []
-    for run in runs:
-        cells = run.summary((k,))["cells"]
-        strategy = run.manifest["fingerprint"]["pools"]["strategy"]
-        for label in run.labels:
-            mine = [c for c in cells if c["retriever"] == label and "recall" in c]
-            if not mine:
-                continue
-            name = f"{label} ({run.path.name})" if labels.count(label) > 1 else label
-            name += f", {strategy}" if len(strategies) > 1 else ""
-            figures = [c["recall"][str(k)] for c in mine]
-            columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high")}
-            found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
+    for run, label in pairs:
+        mine = [c for c in summaries[id(run)] if c["retriever"] == label and "recall" in c]
+        if not mine:
+            continue
+        strategy = strategies[id(run)]
+        name = label if by_label[label] == 1 else f"{label}, {strategy} pools"
+        name += f" ({run.path.name})" if by_both[label, strategy] > 1 else ""
+        figures = [c["recall"][str(k)] for c in mine]
+        columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high")}
+        found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
     return found
 
 
@@ -81,7 +86,6 @@ def draw(
             curve.mean,
             color=colour,
             marker=_MARKERS[i % len(_MARKERS)],
-            linestyle=_DASHES[i % len(_DASHES)],
             lw=1.8,
             label=curve.label,
         )
@@ -110,7 +114,7 @@ def _published_lines(axes: Axes, published: dict[str, dict[int, float]]) -> None
             label=f"{i + 1}: {name}, published",
         )
     if published:
-        axes.text(0.01, 0.01, f"dashed: {CAPTION}", transform=axes.transAxes, fontsize=7.5)
+        axes.plot([], [], " ", label=f"dashed: {CAPTION}")
 
 
 def _dress(axes: Axes, sizes: Sequence[int], k: int, title: str) -> None:

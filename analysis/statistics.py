@@ -131,7 +131,8 @@ def paired(
     if np.isin(gap, (-1, 0, 1)).all() and len(set(names)) == len(names):
         p = sign_test(wins, losses)
     else:  # ties give fractions, and a count of signs would ignore how small they are
-        p = sign_flip_test(np.bincount(np.unique(names, return_inverse=True)[1], gap), seed)
+        of_cluster = np.unique(names, return_inverse=True)[1]
+        p = sign_flip_test(np.bincount(of_cluster, gap).astype(float), seed)
     verdict = "no difference" if low <= 0 <= high else "a is better" if low > 0 else "b is better"
     return Paired(
         len(queries),
