@@ -52,6 +52,15 @@ def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[l
     }
 
 
+def asked(run: Run, label: str, distractors: int) -> set[str]:
+    """The queries that a retriever was asked at a size, failed ones included."""
+    return {
+        row["query"]
+        for row in run.rows
+        if row["retriever"] == label and row["distractors"] == distractors
+    }
+
+
 def queries_in_script(root: Path, split: str, script: str) -> set[str]:
     """The queries in which query or gold memory holds a letter of a script, such as `Han`."""
     import regex
@@ -87,6 +96,12 @@ def compare(
     for size in sorted(sizes[0] & sizes[1]):
         for k in ks:
             one, two = recalls(run_a, label_a, size, k), recalls(run_b, label_b, size, k)
+            odd = asked(run_a, label_a, size) ^ asked(run_b, label_b, size)
+            if odd:
+                raise UserError(
+                    f"not the same queries at {size} distractors: {len(odd)} are in one run only,"
+                    f" such as `{min(odd)}`"
+                )
             both = sorted(set(one) & set(two))
             for query in both:
                 if one[query][0] != two[query][0]:
@@ -155,7 +170,7 @@ def main_command(
                 f" {r['losses']:>6} {r['p']:6.3f}  {r['verdict']}"
             )
         if any(r["unpaired"] for r in results):
-            print(f"left out, scored by one side only: {results[0]['unpaired']} queries")
+            print(f"left out, failed on one side: {results[0]['unpaired']} queries")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Okabe & Ito's palette without its yellow; markers tell the lines apart in grey too. Dashes are for
 # published figures alone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = "osD^vPX"
+_MARKERS = "osD^vPX*"
 app = typer.Typer(add_completion=False)
 
 
@@ -52,7 +52,7 @@ def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
             continue
         strategy = strategies[id(run)]
         name = label if by_label[label] == 1 else f"{label}, {strategy} pools"
-        name += f" ({run.path.name})" if by_both[label, strategy] > 1 else ""
+        name += f" ({run.path.resolve().name})" if by_both[label, strategy] > 1 else ""
         figures = [c["recall"][str(k)] for c in mine]
         columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high")}
         found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
@@ -148,7 +148,7 @@ def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
             for metric, figures in metrics.items():
                 writer.writerow(
                     [
-                        run.path.name,
+                        run.path.resolve().name,
                         cell["retriever"],
                         run.manifest["fingerprint"]["pools"]["strategy"],
                         cell["distractors"],

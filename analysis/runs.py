@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.summary import summarise
 from harness.errors import UserError
-from harness.run_folder import ROWS, TIMINGS, read_manifest
+from harness.run_folder import ROWS, TIMINGS, is_row, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ def read_run(path: Path) -> Run:
     """The run in `path`; a UserError where there is none, or nothing in it."""
     manifest = read_manifest(path)
     rows = _lines(path / ROWS)
+    for number, row in enumerate(rows, 1):
+        if not is_row(row):
+            raise UserError(f"{path / ROWS}:{number}: not a row of task3.sweep")
     if not rows:
         raise UserError(f"{path}: the run has no rows yet")
     return Run(path, manifest, rows)

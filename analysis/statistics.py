@@ -54,11 +54,12 @@ class Bootstrap:
         return found
 
     def interval(self, values: Floats) -> Interval:
-        """95 % interval of the mean; Wilson's over clusters where all values are equal."""
-        if np.ptp(values) == 0:
-            return wilson(float(values[0]), self.n)
+        """95 % interval of the mean; Wilson's over clusters where all their means are equal."""
+        mean = float(values.mean())
+        if np.ptp(np.bincount(self.of_row, values, self.n) / self.sizes) < 1e-12:
+            return wilson(mean, self.n)
         low, high = np.percentile(self.means(values), [2.5, 97.5])
-        return Interval(float(values.mean()), float(low), float(high), "bootstrap")
+        return Interval(mean, float(low), float(high), "bootstrap")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ def difference(old: JSON, new: JSON, path: str = "") -> str | None:
             if found:
                 return found
         return None
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (one, other) in enumerate(zip(old, new, strict=True)):
+            found = difference(one, other, f"{path}[{i}]")
+            if found:
+                return found
+        return None
     if canonical(old) == canonical(new):
         return None
     return f"{path} (that run: {_brief(old)}, this run: {_brief(new)})"

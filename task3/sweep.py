@@ -39,7 +39,9 @@ def sweep(
     ] = "0",
     distractors: Annotated[str, typer.Option(help="Sizes to sweep over.")] = "100,300,500,700,1000",
     k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
-    seed: Annotated[int, typer.Option(help="Seed of the intervals and of random retrievers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the intervals and of random retrievers.")
+    ] = 0,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N queries; the bank stays whole.")
     ] = None,
@@ -65,7 +67,7 @@ def sweep(
     from harness.configurations import parse_configurations, parse_numbers
     from harness.errors import UserError
 
-    with one_line_errors(DataError):
+    with one_line_errors(DataError, OSError):
         from corpus.pools import STRATEGIES
         from task3.config import SweepConfig
 

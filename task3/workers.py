@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 
 from harness.errors import UserError
 from task3.scoring import Finished, Place, Scorer
@@ -16,7 +20,16 @@ _scorer: Scorer | None = None
 
 def _start(frozen: bytes) -> None:
     global _scorer
+    # Ctrl-C is the parent's to answer; and a worker must not outlive a parent that was killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, args=(parent_process(),), daemon=True).start()
     _scorer = pickle.loads(frozen)
+
+
+def _follow(parent: BaseProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(places: Sequence[Place]) -> list[Finished]:
