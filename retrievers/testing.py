@@ -132,7 +132,7 @@ class RetrieverContract(ABC):
             whole = _values(retriever.score(QUERIES[0], POOL), len(POOL))
             for first, last in ((2, 5), *((i, i + 1) for i in range(len(POOL)))):
                 part = _values(retriever.score(QUERIES[0], POOL[first:last]), last - first)
-                self._close(part, whole[first:last], "pool_independent, but the pool changes it")
+                self._close(part, whole[first:last], "the pool changes scores")
 
     def test_settings_are_json(self) -> None:
         """Settings and notes can be written into the run's manifest."""
