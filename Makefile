@@ -7,7 +7,7 @@ PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c c
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
-	$(VENV)/bin/python -m task3.sweep --retriever bm25 --out runs/sample-bm25 --resume
+	$(VENV)/bin/python -m task3.sweep --retriever bm25 --out runs/sample-bm25 --overwrite
 
 # All tests, on the real MiniLM weights.
 test: $(VENV)/.test
@@ -21,7 +21,7 @@ lint: $(VENV)/.lint
 # The picture of the README.
 curve: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m task3.sweep --retriever bm25 --retriever minilm \
-		--out runs/sample-curve --resume
+		--out runs/sample-curve --overwrite
 	$(VENV)/bin/python -m analysis.curves runs/sample-curve --out docs/sample_curve.png
 
 $(VENV)/bin/python:

@@ -38,6 +38,7 @@ def summarise(
         "cells": [maker.cell(*key, members) for key, members in cells.items()],
         "notes": manifest["notes"],
         "mended": manifest["mended"],
+        "pools_with_repeated_ids": manifest["pools_with_repeated_ids"],
     }
 
 

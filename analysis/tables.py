@@ -101,6 +101,11 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                     f"{label}: truncated {what}: {notes[f'truncated_{what}']}"
                     f" of {notes[f'of_{what}']}"
                 )
+    if summary["pools_with_repeated_ids"]:
+        lines.append(
+            f"stored ids repeat inside {summary['pools_with_repeated_ids']} pools:"
+            " a memory is known by its position, and no retriever sees an id"
+        )
     if summary["mended"]:
         mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())
         lines.append(f"mended in the data while reading: {mended}")

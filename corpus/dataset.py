@@ -35,6 +35,14 @@ class Dataset:
     sha256: str
 
     @property
+    def repairs(self) -> Counter[str]:
+        """What was mended while reading, over all files of pools."""
+        total: Counter[str] = Counter()
+        for file in self.released.values():
+            total.update(file.repairs)
+        return total
+
+    @property
     def smallest(self) -> Task3File:
         """The file of the smallest released pool."""
         return self.released[min(self.released)]

@@ -32,6 +32,19 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
+def _refuse_pointer(path: Path) -> None:
+    """A clone without git-lfs holds three lines of text, even where a .gz should be."""
+    with path.open("rb") as stream:
+        start = stream.read(len(_BOM) + len(_LFS))
+    if start.removeprefix(_BOM).startswith(_LFS):
+        raise DataError(
+            "this is a Git LFS pointer, not the data",
+            path=path,
+            line=1,
+            todo="Fetch the data with `git lfs install && git lfs pull` in its clone",
+        )
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
@@ -49,6 +62,7 @@ def read_jsonl(
     number = 0
     seen = False
     try:
+        _refuse_pointer(path)
         with _open(path) as stream:
             for number, raw in enumerate(stream, 1):
                 if digest is not None:
@@ -56,13 +70,6 @@ def read_jsonl(
                 if number == 1 and raw.startswith(_BOM):
                     raw = raw[len(_BOM) :]
                     repairs["byte order mark"] += 1
-                if number == 1 and raw.startswith(_LFS):
-                    raise DataError(
-                        "this is a Git LFS pointer, not the data",
-                        path=path,
-                        line=1,
-                        todo="Fetch the data with `git lfs install && git lfs pull` in its clone",
-                    )
                 if not raw.strip():
                     repairs["blank line"] += 1
                     continue

@@ -88,7 +88,23 @@ def build_pools(
                     kept = [i for i in order if i <= size]
                     members = [distractors[i - 1] if i else row.gold_memory for i in kept]
                     pools[size, seed].append(_number(members, kept.index(0), index))
-    return PoolSet(rows, tuple(index), pools)
+    return _shuffled(PoolSet(rows, tuple(index), pools))
+
+
+def _shuffled(found: PoolSet) -> PoolSet:
+    """Number the memories by a hash, so that not even their numbers tell which were golds."""
+    keys = [
+        hashlib.blake2b(f"{m.label}\x00{m.text}".encode(), digest_size=8).digest()
+        for m in found.memories
+    ]
+    order = sorted(range(len(keys)), key=lambda i: keys[i])
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    pools = {
+        key: [Pool(number[pool.members], pool.gold) for pool in members]
+        for key, members in found.pools.items()
+    }
+    return PoolSet(found.rows, tuple(found.memories[i] for i in order), pools)
 
 
 def _number(members: Sequence[Memory], gold: int, index: dict[Memory, int]) -> Pool:

@@ -6,6 +6,7 @@ package `stop-words` (BSD), which carries them inside.
 
 from __future__ import annotations
 
+import unicodedata
 from functools import cache
 
 _ENGLISH_127 = """
@@ -24,13 +25,8 @@ CONTRACTIONS = frozenset(("n't", "m", "re", "ve", "ll", "d", "s", "t"))
 
 # Words of Latin script are told apart by these; English first, so that it wins a draw.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
-BY_SCRIPT = {
-    "Cyrl": "russian",
-    "Arab": "arabic",
-    "Deva": "hindi",
-    "Grek": "greek",
-    "Hebr": "hebrew",
-}
+# The package's Greek and Hebrew lists are not usable: ancient words, and words within quotes.
+BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi"}
 
 
 @cache
@@ -41,7 +37,8 @@ def stopwords(language: str) -> frozenset[str]:
     from stop_words import StopWordError, get_stop_words
 
     try:
-        return frozenset(word.casefold() for word in get_stop_words(language))
+        words = (word.strip("\"', ") for word in get_stop_words(language))
+        return frozenset(unicodedata.normalize("NFKC", word.casefold()) for word in words)
     except StopWordError:
         return frozenset()
 

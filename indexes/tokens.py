@@ -8,20 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_SCRIPTS = {
-    "Cyrl": "Cyrillic",
-    "Arab": "Arabic",
-    "Deva": "Devanagari",
-    "Grek": "Greek",
-    "Hebr": "Hebrew",
-}
+_SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
+
+
+# NLTK cuts "can't" and "won't" into these and "n't".
+_WHOLE = {"ca": "can", "wo": "will"}
 
 
 class Tokens(NamedTuple):
@@ -99,9 +97,17 @@ def normalise(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")
-    folded = unicodedata.normalize("NFKC", folded).replace("\u2019", "'")
-    return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc") or c.isspace())
+    visible = _invisible().sub("", text)
+    folded = unicodedata.normalize("NFKC", visible).casefold().replace("i\u0307", "i")
+    return unicodedata.normalize("NFKC", folded).replace("\u2019", "'")
+
+
+@cache
+def _invisible() -> Any:
+    """Control and format characters, variation selectors; white space is kept."""
+    import regex
+
+    return regex.compile(r"(?!\s)[\p{Cc}\p{Cf}\p{Variation_Selector}]")
 
 
 def _words(text: str) -> list[tuple[str, str]]:
@@ -110,6 +116,8 @@ def _words(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for chunk in tokenize(text):
         for word in piece(chunk):
+            if word == "n't" and found and found[-1][1] in _WHOLE:
+                found[-1] = ("Latn", _WHOLE[found[-1][1]])
             if unspaced.match(word):
                 clusters = cluster(word)
                 pairs = pairwise(clusters)
@@ -151,22 +159,26 @@ def _tools() -> tuple[
 
 
 @cache
-def _stemmer(language: str) -> Callable[[str], str]:
-    from nltk.stem import PorterStemmer, SnowballStemmer
+def _porter_stemmer() -> Callable[[str], str]:
+    from nltk.stem import PorterStemmer
 
-    stemmer = PorterStemmer() if language == "english" else SnowballStemmer(language)
-    stem: Callable[[str], str] = stemmer.stem
+    stem: Callable[[str], str] = PorterStemmer().stem
     return stem
 
 
 @cache
-def _snowball(language: str, word: str) -> str:
-    return _stemmer(language)(word) or word
+def _porter(word: str) -> str:
+    return _porter_stemmer()(word)
 
 
 @cache
-def _porter(word: str) -> str:
-    return _stemmer("english")(word)
+def _snowball(language: str, word: str) -> str:
+    if language == "english":
+        return _porter(word)
+    from nltk.stem import SnowballStemmer
+
+    # A new one for each word: NLTK's Arabic stemmer remembers the word before.
+    return SnowballStemmer(language).stem(word) or word
 
 
 def stemmer_languages() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ negative idf included, so that equal tokens give equal scores.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import numpy as np
@@ -35,7 +36,7 @@ def inverse_document_frequency(
         idf = np.log((n + 1) / (df + 0.5))
     else:
         idf = np.log((n - df + 0.5) / (df + 0.5))
-        idf = np.where(idf < 0, epsilon * idf.mean() if len(idf) else 0.0, idf)
+        idf = np.where(idf < 0, epsilon * math.fsum(idf) / max(len(idf), 1), idf)
     return idf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,8 +62,12 @@ class BM25(Retriever):
         stopwords: bool = True,
         scope: Literal["pool", "bank"] = "pool",
     ) -> None:
-        if not (k1 >= 0 and 0 <= b <= 1):
+        if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise UserError(f"k1 must be at least 0 and b from 0 to 1, not {k1:g} and {b:g}")
+        if not (math.isfinite(epsilon) and math.isfinite(delta or 0)):
+            raise UserError("epsilon and delta must be finite")
+        if tokens == "paper" and (language, stem, stopwords) != ("english", True, True):
+            raise UserError("tokens=paper takes no language, stem or stopwords")
         if stem and tokens == "multilingual" and language not in stemmer_languages():
             raise UserError(
                 f"language={language}: NLTK has no Snowball stemmer for it"
@@ -142,7 +147,7 @@ class BM25(Retriever):
         nothing = self.delta if self.variant == "plus" else 0.0
         gained = np.bincount(at, weight[pool.terms[hits]] * (gain - nothing), len(rows))
         matched[at] = True
-        return Scored(gained + nothing * weight.sum(), matched)
+        return Scored(gained + nothing * math.fsum(weight[numbers]), matched)
 
     def _idf(self, collection: Statistics, numbers: NDArray[np.int64]) -> Floats:
         if self.variant != "okapi":

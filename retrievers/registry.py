@@ -27,12 +27,16 @@ def register(name: str) -> Callable[[R], R]:
 
     def enter(cls: R) -> R:
         taken = _REGISTRY.get(name)
-        if taken is not None and taken.__qualname__ != cls.__qualname__:
+        if taken is not None and _origin(taken) != _origin(cls):
             raise ValueError(f"two retrievers are called {name}: {taken} and {cls}")
         _REGISTRY[name] = cls
         return cls
 
     return enter
+
+
+def _origin(cls: type[Retriever]) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
 
 
 def names() -> tuple[str, ...]:

@@ -209,7 +209,7 @@ def _facts(data: Dataset, pools: PoolSet) -> dict[str, Any]:
             for row in pools.rows
             if row.session_id != row.benchmark_id
         },
-        "mended": dict(sorted(data.smallest.repairs.items())),
+        "mended": dict(sorted(data.repairs.items())),
         "pools_with_repeated_ids": data.smallest.repeated_ids,
         "rivals": _rivals(pools),
     }

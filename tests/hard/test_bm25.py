@@ -1,0 +1,273 @@
+"""Rows 1 to 8 of the hard cases: BM25 on pools that public tools get wrong."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from analysis.metrics import above_tied, display_order, ranked, recall_at
+from corpus.records import Memory
+from harness.configurations import parse_configurations
+from indexes.weighting import VARIANTS
+from retrievers import Retriever, names
+from retrievers.bm25 import BM25
+from retrievers.rank_bm25 import RankBM25
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from task3.sweep import app
+from tests.conftest import WriteRelease
+
+KS = (1, 5, 10)
+
+
+def scores(retriever: Retriever, query: str, texts: list[str]) -> list[float]:
+    result: Any = retriever.score(query, [Memory(text) for text in texts])
+    return [float(score) for score in np.asarray(getattr(result, "scores", result))]
+
+
+def recall(found: list[float], gold: int, k: int = 1) -> float:
+    return recall_at(k, *above_tied(ranked(found, len(found)), gold))
+
+
+def sweep(
+    release: Path, out: Path, *, distractors: int, retriever: str = "bm25", **settings: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The one cell and the rows of a run over the released pools."""
+    outcome = run_sweep(
+        SweepConfig(
+            parse_configurations(
+                [f"x={retriever}"], [f"x.{key}={value}" for key, value in settings.items()]
+            ),
+            data=release,
+            pools="released",
+            distractors=(distractors,),
+            ks=KS,
+            out=out,
+        )
+    )
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text("utf-8").splitlines()]
+    [cell] = outcome.summary["cells"]
+    return cell, rows
+
+
+# --- row 1: a term in exactly half of the memories
+
+
+def test_row_01_a_term_in_half_the_pool_scores_ln_2() -> None:
+    pool = ["likes tea", "has cat"]
+    assert scores(RankBM25(), "tea", pool) == [0, 0]  # as reported
+    [first, second] = scores(BM25(stopwords=False), "tea", pool)
+    assert first == pytest.approx(math.log(2), abs=1e-12)
+    assert second == 0
+
+
+@pytest.mark.parametrize("n", [2, 4, 10, 100])
+def test_row_01_a_match_beats_no_match_whatever_half_is(n: int) -> None:
+    pool = [f"tea {i}" if i % 2 else f"cat {i}" for i in range(n)]
+    found = scores(BM25(), "tea", pool)
+    assert min(found[1::2]) > 0 == max(found[::2])
+
+
+@pytest.mark.parametrize("df", range(1, 9))
+def test_row_01_a_match_beats_no_match_at_every_document_frequency(df: int) -> None:
+    pool = ["tea"] * df + ["cat"] * (8 - df)
+    found = scores(BM25(), "tea", pool)
+    assert all(score > 0 for score in found[:df])
+    assert all(score == 0 for score in found[df:])
+
+
+# --- row 2: pools so small or repetitive that idf turns negative
+
+
+def test_row_02_a_pool_of_one_match_scores_above_0() -> None:
+    assert scores(RankBM25(), "tea", ["tea"]) == [pytest.approx(-0.2747, abs=5e-5)]
+    assert scores(BM25(variant="okapi"), "tea", ["tea"]) == [pytest.approx(-0.2747, abs=5e-5)]
+    [found] = scores(BM25(), "tea", ["tea"])
+    assert found == pytest.approx(0.2877, abs=5e-5)
+    assert recall([found], 0) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"tokens": "paper"}, {"b": 0.0}, {"b": 1.0}, {"k1": 0.0}])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        ["tea", "tea", "tea"],
+        ["tea", "green tea", "black tea", "cat"],
+        ["tea tea tea tea", "", ""],
+        ["drinks tea at home", "drinks tea at home", "drinks milk"],
+    ],
+)
+def test_row_02_repetitive_pools_never_score_below_0(
+    settings: dict[str, Any], pool: list[str]
+) -> None:
+    found = scores(BM25(**settings), "tea", pool)
+    assert all((score > 0) == ("tea" in text) for score, text in zip(found, pool, strict=True))
+
+
+def test_row_02_the_gold_of_a_pool_of_matches_is_not_lost(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release([("tea", ["tea", "tea of the green kind"], 0)])
+    cell, [row] = sweep(release, tmp_path / "run", distractors=1)
+    assert (row["above"], row["tied"]) == (0, 1)
+    assert cell["recall"]["1"]["mean"] == 1
+
+
+# --- row 3: an empty pool
+
+
+def test_row_03_an_empty_pool_is_an_error_naming_record_and_line(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release([("tea", ["tea", "cat"], 0), ("cat", ["tea", "cat"], 1)])
+    path = release / "dev" / "task3" / "d1" / "model_input.jsonl"
+    first, second = path.read_text("utf-8").splitlines()
+    emptied = json.loads(second)
+    emptied["input"]["candidate_memories"] = []
+    path.write_text(f"{first}\n{json.dumps(emptied)}\n", "utf-8")
+    out = tmp_path / "run"
+    words = ["--retriever", "bm25", "--data", str(release), "--distractors", "1", "--out", str(out)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2, result.exception
+    assert "q1" in result.stderr
+    assert "model_input.jsonl:2" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_row_03_scoring_nothing_divides_by_nothing(variant: Any) -> None:
+    assert scores(BM25(variant=variant), "tea", []) == []
+
+
+# --- row 4: memories without a word
+
+
+@pytest.mark.parametrize("tokens", ["multilingual", "paper"])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("pool", [["", "  "], ["???", "..."], ["the", "of"], ["\u200b", "\n"]])
+def test_row_04_a_pool_without_words_scores_0(tokens: Any, variant: Any, pool: list[str]) -> None:
+    found = scores(BM25(variant=variant, tokens=tokens), "tea", pool)
+    assert found == [0, 0]
+    assert recall(found, 0) == 0.5
+
+
+@pytest.mark.parametrize("retriever", ["bm25", "rank-bm25", "overlap"])
+def test_row_04_such_a_pool_counts_half_in_a_sweep(
+    write_release: WriteRelease, tmp_path: Path, retriever: str
+) -> None:
+    release = write_release([("tea", ["", "  "], 0)])
+    cell, [row] = sweep(release, tmp_path / "run", distractors=1, retriever=retriever)
+    assert (row["above"], row["tied"], row["error"]) == (0, 2, None)
+    assert cell["recall"]["1"]["mean"] == 0.5
+
+
+def test_row_04_wordless_memories_beside_others_change_no_winner() -> None:
+    found = scores(BM25(), "tea", ["", "tea", "???", "cat"])
+    assert found.index(max(found)) == 1
+    assert found[0] == found[2] == found[3] == 0
+
+
+# --- row 5: k above the size of the pool
+
+
+@pytest.mark.parametrize("retriever", [name for name in names() if name not in ("dense", "minilm")])
+def test_row_05_k_beyond_the_pool_finds_everything_and_is_flagged(
+    write_release: WriteRelease, tmp_path: Path, retriever: str
+) -> None:
+    release = write_release([("tea", ["cat", "dog"], 1)])
+    cell, [row] = sweep(release, tmp_path / "run", distractors=1, retriever=retriever)
+    assert sorted(position for position, _ in row["top"]) == [0, 1]
+    for k, trivial in ((1, False), (5, True), (10, True)):
+        assert cell["recall"][str(k)]["trivial"] is trivial
+    assert cell["recall"]["5"]["mean"] == cell["recall"]["10"]["mean"] == 1
+
+
+# --- row 6: languages written without spaces
+
+
+def test_row_06_chinese_is_found_by_pairs_of_characters() -> None:
+    pool = ["喜欢喝绿茶", "养了一只猫", "住在上海"]
+    found = scores(BM25(variant="okapi"), "绿茶", pool)
+    assert found == [pytest.approx(0.4907, abs=5e-5), 0, 0]
+    assert recall(scores(BM25(), "绿茶", pool), 0) == 1
+    assert scores(BM25(tokens="paper"), "绿茶", pool) == [0, 0, 0]  # as reported
+
+
+@pytest.mark.parametrize(
+    ("query", "pool"),
+    [
+        ("緑茶", ["毎朝緑茶を飲みます", "猫を飼っています", "東京に住んでいます"]),
+        ("コーヒー", ["朝はコーヒーだけ飲む", "ラーメンが嫌い", "犬と暮らす"]),
+        ("녹차", ["아침마다 녹차를 마신다", "고양이를 키운다", "서울에 산다"]),
+        ("ชาเขียว", ["ชอบดื่มชาเขียวทุกเช้า", "เลี้ยงแมวหนึ่งตัว", "อยู่กรุงเทพ"]),
+        ("តែបៃតង", ["ចូលចិត្តតែបៃតង", "មានឆ្មា", "រស់នៅភ្នំពេញ"]),
+        ("绿茶", ["drinks 绿茶 daily", "has a cat", "住在上海"]),
+        ("iPhone", ["我用iPhone手机", "我用安卓手机", "住在上海"]),
+    ],
+)
+def test_row_06_so_are_the_other_scripts_without_spaces(query: str, pool: list[str]) -> None:
+    for order in (pool, pool[::-1]):
+        assert recall(scores(BM25(), query, order), order.index(pool[0])) == 1
+
+
+# --- row 7: nothing matches
+
+
+@pytest.mark.parametrize("gold", range(4))
+def test_row_07_no_match_is_a_tie_of_all_for_any_gold(gold: int) -> None:
+    pool = ["tea", "has cat", "runs far", "绿茶"]
+    for variant in VARIANTS:
+        found = scores(BM25(variant=variant), "zzz", pool)
+        assert found == [0] * 4
+        assert recall(found, gold) == 0.25
+
+
+def test_row_07_queries_without_a_match_are_counted(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    pool = ["drinks tea", "has cat", "runs far", "sings"]
+    release = write_release([("zzz", pool, 3), ("tea", pool, 0), ("???", pool, 1)])
+    cell, rows = sweep(release, tmp_path / "run", distractors=3)
+    assert [(row["above"], row["tied"]) for row in rows] == [(0, 4), (0, 1), (0, 4)]
+    assert (cell["all_tied"], cell["attempted"]) == (2, 3)
+    assert cell["recall"]["1"]["mean"] == 0.5
+    # Shown in the order of the file, for no other order means more.
+    assert [position for position, _ in rows[0]["top"]] == [0, 1, 2, 3]
+
+
+def test_row_07_nothing_is_marked_as_matched() -> None:
+    for variant in VARIANTS:
+        scored = BM25(variant=variant).score("zzz", [Memory("tea"), Memory("cat")])
+        assert scored.matched is not None
+        assert not scored.matched.any()
+
+
+# --- row 8: punctuation
+
+
+@pytest.mark.parametrize(
+    "query", ["tea", "tea?", '"tea"', "(tea)", "+tea -cat^2~ AND [x TO", "tea:*"]
+)
+def test_row_08_punctuation_neither_stops_a_match_nor_is_syntax(query: str) -> None:
+    pool = ["Prefers tea.", "has a dog", "runs far"]
+    for tokens in ("multilingual", "paper"):
+        found = scores(BM25(tokens=tokens), query, pool)  # type: ignore[arg-type]
+        assert display_order(ranked(found, 3), 1) == [0]
+        assert found[0] > 0
+
+
+@pytest.mark.parametrize("query", ["???", "", " ", "''", "…", "👍", "\u200b", "()[]{}*", "। ؟ 。"])
+def test_row_08_a_query_without_words_ties_everything(query: str) -> None:
+    for variant in VARIANTS:
+        assert scores(BM25(variant=variant), query, ["Prefers tea.", "has cat", "???"]) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("mark", list(".,!?;:)。，！？、؟؛।»”’…"))
+def test_row_08_marks_of_every_script_come_off_the_word(mark: str) -> None:
+    assert scores(BM25(), "tea", [f"prefers tea{mark}", "has cat"])[0] > 0
+    assert scores(BM25(), "绿茶", [f"喜欢绿茶{mark}很", "养猫"])[0] > 0

@@ -1,0 +1,379 @@
+"""Rows 47 to 52, 55 and 59 of the hard cases: how rankings become figures."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.compare import app as compare_app
+from analysis.metrics import (
+    above_tied,
+    ceiling,
+    chance_recall,
+    display_order,
+    mean_recall,
+    ranked,
+    recall_at,
+    recall_bounds,
+    recall_of_ranking,
+    reciprocal_rank,
+)
+from analysis.statistics import paired
+from analysis.tables import build_table, remarks
+from harness.configurations import Configuration
+from task3.config import SweepConfig
+from task3.run import Outcome, run_sweep
+from task3.sweep import app as sweep_app
+from tests.conftest import WriteRelease
+
+
+def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
+    labels = tuple(Configuration(name, name, {}) for name in names)
+    given: dict[str, Any] = {"pools": "released", **options}
+    return run_sweep(SweepConfig(labels, root, out=out, **given))
+
+
+def pools(count: int, size: int, gold: int | None = None) -> list[tuple[str, Sequence[str], int]]:
+    """Rows with made-up words; the gold stands at `gold`, or at another place in each."""
+    return [
+        (
+            f"question {i}",
+            [f"fact {j} about {i}" for j in range(size)],
+            i * 7 % size if gold is None else gold,
+        )
+        for i in range(count)
+    ]
+
+
+# Row 47: how ties are broken.
+
+
+@pytest.mark.parametrize("gold", [0, 1])
+def test_row_47_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
+    tie = above_tied(ranked([1.0, 1.0], 2), gold)
+    assert recall_at(1, *tie) == 0.5
+    assert recall_bounds(1, *tie) == (0.0, 1.0)
+    assert reciprocal_rank(*tie) == 0.75  # pytrec_eval says 0.5 and 1.0
+
+
+@pytest.mark.parametrize("gold", [0, 50, 100, None])
+def test_row_47_a_constant_scorer_gets_chance_wherever_the_gold_stands(
+    write_release: WriteRelease, tmp_path: Path, gold: int | None
+) -> None:
+    root = write_release(pools(6, 101, gold))
+    summary = sweep(root, tmp_path / "run", "constant", distractors=(100,)).summary
+    [cell] = summary["cells"]
+    figures = cell["recall"]["10"]
+    assert figures["mean"] == round(10 / 101, 6) == 0.09901
+    assert (figures["worst"], figures["best"]) == (0.0, 1.0)
+    harmonic = sum(1 / rank for rank in range(1, 102)) / 101
+    assert cell["reciprocal_rank"]["mean"] == pytest.approx(harmonic, abs=1e-6)
+    assert cell["tie_rate"] == 1.0
+    assert cell["all_tied"] == 6
+
+
+# Row 48: repeated results, repeated golds.
+
+
+def test_row_48_a_ranking_that_repeats_an_item_is_refused() -> None:
+    with pytest.raises(ValueError, match="'A' more than once"):
+        recall_of_ranking(["A", "A", "X"], ["A"], 3)
+    with pytest.raises(ValueError, match="'A' more than once"):
+        recall_of_ranking(["A", "A"], ["A", "B"], 2)
+
+
+def test_row_48_one_of_two_golds_is_a_half() -> None:
+    assert recall_of_ranking(["A"], ["A", "B"], 2) == 0.5
+
+
+def test_row_48_a_gold_named_twice_counts_once() -> None:
+    assert recall_of_ranking(["A"], ["A", "A"], 1) == 1.0
+    assert mean_recall({"q": ["A", "A"]}, {"q": ["A"]}, 1).micro == 1.0
+
+
+def test_row_48_a_repetition_past_the_cut_is_refused_as_well() -> None:
+    with pytest.raises(ValueError, match="more than once"):
+        recall_of_ranking(["A", "X", "Y", "X"], ["A"], 1)
+
+
+# Row 49: queries without gold, or without results.
+
+
+def test_row_49_no_gold_is_counted_apart_and_no_result_is_a_miss() -> None:
+    golds = {"q1": ["a"], "q2": [], "q3": ["c"]}
+    found = mean_recall(golds, {"q1": ["a"], "q2": ["x"], "q3": []}, 1)
+    assert found.macro == 0.5
+    assert (found.n, found.without_gold, found.unanswered) == (2, 1, 1)
+
+
+def test_row_49_a_query_that_the_rankings_never_mention_is_a_miss_too() -> None:
+    found = mean_recall({"q1": ["a"], "q3": ["c"]}, {"q1": ["a"]}, 1)
+    assert (found.macro, found.n, found.unanswered) == (0.5, 2, 1)
+
+
+# Row 50: mean over queries, or pooled over golds.
+
+
+def test_row_50_macro_and_micro_are_both_given_by_name() -> None:
+    golds = {"q1": ["a"], "q2": ["b", "c", "d", "e"]}
+    found = mean_recall(golds, {"q1": ["a"], "q2": ["b", "x", "y", "z"]}, 4)
+    assert found.macro == pytest.approx(0.625)
+    assert found.micro == pytest.approx(0.4)
+
+
+def test_row_50_rows_are_kept_so_that_any_mean_can_be_remade(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
+    rows = [json.loads(line) for line in (run.path / "rows.jsonl").read_text().splitlines()]
+    recalls = [recall_at(1, row["above"], row["tied"]) for row in rows]
+    assert len(rows) == 5
+    assert run.summary["cells"][0]["recall"]["1"]["mean"] == pytest.approx(sum(recalls) / 5)
+
+
+# Row 51: paired comparisons.
+
+
+def test_row_51_identical_runs_are_no_difference_without_nan() -> None:
+    run = {"q1": 1.0, "q2": 0.0, "q3": 1.0}
+    found = paired(run, dict(run))
+    assert found.verdict == "no difference"
+    assert (found.difference, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+    assert (found.wins, found.losses) == (0, 0)
+    assert "NaN" not in json.dumps(asdict(found))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_row_51_runs_without_any_variance_are_no_difference(value: float) -> None:
+    run = {f"q{i}": value for i in range(4)}
+    found = paired(run, dict(run))
+    assert (found.verdict, found.difference) == ("no difference", 0.0)
+    assert not any(math.isnan(x) for x in (found.low, found.high, found.p))
+
+
+@pytest.mark.parametrize("other", [["q1", "q3"], ["q1"], ["q1", "q2", "q3"], []])
+def test_row_51_other_queries_are_refused(other: list[str]) -> None:
+    with pytest.raises(ValueError, match="not the same queries"):
+        paired({"q1": 1.0, "q2": 0.0}, dict.fromkeys(other, 1.0))
+
+
+def test_row_51_hits_are_tested_exactly() -> None:
+    # McNemar's exact test: six wins, no loss, p = 2 / 2^6.
+    a = {f"q{i}": 1.0 for i in range(10)}
+    b = {f"q{i}": float(i >= 6) for i in range(10)}
+    assert paired(a, b).p == pytest.approx(2 / 64)
+
+
+def test_row_51_the_interval_repeats_with_its_seed() -> None:
+    a = {f"q{i}": float(i % 3 == 0) for i in range(30)}
+    b = {f"q{i}": float(i % 4 == 0) for i in range(30)}
+    assert paired(a, b, seed=3) == paired(a, b, seed=3)
+
+
+def compare(*words: str) -> Any:
+    return CliRunner().invoke(compare_app, [*words, "--json"])
+
+
+def test_row_51_the_command_says_no_difference_of_a_run_and_itself(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    run = sweep(write_release(pools(8, 5)), tmp_path / "run", "random", distractors=(4,)).path
+    result = compare(str(run), str(run), "--k", "1")
+    assert result.exit_code == 0
+    [found] = json.loads(result.stdout)
+    assert (found["verdict"], found["difference"], found["p"]) == ("no difference", 0.0, 1.0)
+    assert "NaN" not in result.stdout
+
+
+def test_row_51_the_command_refuses_other_queries(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(8, 5))
+    few = sweep(root, tmp_path / "few", "random", distractors=(4,), limit=4).path
+    all_ = sweep(root, tmp_path / "all", "random", distractors=(4,)).path
+    result = compare(str(few), str(all_), "--k", "1")
+    assert result.exit_code == 2, result.stdout
+    assert result.stderr.count("\n") == 1
+
+
+def test_row_51_the_command_refuses_other_pools(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(8, 5))
+    options: dict[str, Any] = {"distractors": (12,), "pools": "nested"}
+    one = sweep(root, tmp_path / "one", "random", pool_seeds=(0,), **options).path
+    two = sweep(root, tmp_path / "two", "random", pool_seeds=(1,), **options).path
+    result = compare(str(one), str(two), "--k", "1")
+    assert result.exit_code == 2
+    assert "not the same pools" in result.stderr
+
+
+# Row 52: k past the end, hidden ceilings, chance.
+
+
+def test_row_52_ceiling_of_five_rivals() -> None:
+    recall, rr = ceiling(5, 1)
+    assert recall == 0.2
+    assert rr == pytest.approx(0.4567, abs=5e-5)
+    assert ceiling(5, 5)[0] == 1.0
+    assert ceiling(1, 1) == (1.0, 1.0)
+
+
+def five_rivals(write_release: WriteRelease) -> Path:
+    """Five times the same query over the same pool, each time with another gold."""
+    texts = [f"Went to the lake in month {i}" for i in range(5)]
+    return write_release([("Where did I go?", texts, i) for i in range(5)])
+
+
+@pytest.mark.parametrize("strategy", ["released", "nested"])
+@pytest.mark.parametrize("name", ["bm25", "constant", "random"])
+def test_row_52_a_sweep_shows_the_ceiling(
+    write_release: WriteRelease, tmp_path: Path, strategy: str, name: str
+) -> None:
+    run = sweep(
+        five_rivals(write_release), tmp_path / "run", name, distractors=(4,), pools=strategy
+    )
+    [cell] = run.summary["cells"]
+    assert cell["recall"]["1"]["ceiling"] == 0.2
+    assert cell["reciprocal_rank"]["ceiling"] == pytest.approx(0.4567, abs=5e-5)
+    # The five golds take the five ranks, so every scorer reaches exactly its ceiling.
+    assert cell["recall"]["1"]["mean"] == pytest.approx(0.2)
+    assert cell["reciprocal_rank"]["mean"] == pytest.approx(0.4567, abs=5e-5)
+    assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.summary))
+
+
+def test_row_52_rivals_count_only_where_they_stand_in_the_pool(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(
+        [
+            ("Where did I go?", ["lake one", "hill", "moor"], 0),
+            ("Where did I go?", ["lake two", "lake one", "moor"], 0),
+            ("What do I eat?", ["soup", "lake one", "lake two"], 0),
+        ]
+    )
+    [cell] = sweep(root, tmp_path / "run", "constant", distractors=(2,)).summary["cells"]
+    # Only the second query meets a rival: (1 + 1/2 + 1) / 3.
+    assert cell["recall"]["1"]["ceiling"] == pytest.approx(2.5 / 3, abs=1e-6)
+    assert cell["reciprocal_rank"]["ceiling"] == pytest.approx((1 + 0.75 + 1) / 3, abs=1e-6)
+
+
+def test_row_52_queries_of_their_own_have_no_ceiling_below_one(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    run = sweep(write_release(pools(4, 5)), tmp_path / "run", "random", distractors=(4,))
+    assert run.summary["cells"][0]["recall"]["1"]["ceiling"] == 1.0
+    assert not any("cannot exceed" in line for line in remarks(run.summary))
+
+
+def test_row_52_recall_past_the_end_of_the_list_is_marked(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(4, 12))
+    run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(5, 11, 12, 20))
+    recall = run.summary["cells"][0]["recall"]
+    assert {k: figures["trivial"] for k, figures in recall.items()} == {
+        "5": False,
+        "11": False,
+        "12": True,
+        "20": True,
+    }
+    text = "\n".join(remarks(run.summary))
+    assert "R@20 is trivial" in text
+    assert "R@11 is trivial" not in text
+
+
+def test_row_52_every_figure_stands_beside_its_chance(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(4, 12))
+    run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(1, 5))
+    recall = run.summary["cells"][0]["recall"]
+    assert recall["1"]["chance"] == round(1 / 12, 6)
+    assert recall["5"]["chance"] == round(5 / 12, 6)
+
+
+# Row 55: the order of ties must not move the curve.
+
+
+def test_row_55_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
+    scores = ranked([*[1.0 + i for i in range(41)], *[0.0] * 60], 101)
+    for gold in (41, 70, 100):
+        tie = above_tied(scores, gold)
+        assert tie == (41, 60)
+        assert recall_at(10, *tie) == 0.0
+        assert recall_at(50, *tie) == pytest.approx(9 / 60)
+        assert recall_bounds(50, *tie) == (0.0, 1.0)
+        assert recall_at(101, *tie) == 1.0
+
+
+def test_row_55_shown_order_follows_score_then_position() -> None:
+    assert display_order(ranked([0.336, 0.336, 0.0, 0.0, 0.0], 5), 5) == [0, 1, 2, 3, 4]
+
+
+def test_row_55_a_sweep_reports_the_average_and_both_bounds(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    # Query 0 shares a word with its gold alone; query 1 with nothing, so all eleven are tied.
+    texts = ["green tea", *[f"thing{i} place{i}" for i in range(10)]]
+    root = write_release([("green", texts, 0), ("unheard", texts, 4)])
+    [cell] = sweep(root, tmp_path / "run", "bm25", distractors=(10,), ks=(5,)).summary["cells"]
+    figures = cell["recall"]["5"]
+    assert figures["mean"] == pytest.approx((1 + 5 / 11) / 2, abs=1e-6)
+    assert (figures["worst"], figures["best"]) == (0.5, 1.0)
+    assert (cell["tie_rate"], cell["all_tied"]) == (0.5, 1)
+
+
+@pytest.mark.parametrize("name", ["bm25", "overlap", "random"])
+def test_row_55_shuffling_pools_moves_no_figure(
+    write_release: WriteRelease, tmp_path: Path, name: str
+) -> None:
+    rows = pools(6, 9)
+    one = sweep(write_release(rows), tmp_path / "one", name, distractors=(8,))
+    turned = [(query, texts[::-1], len(texts) - 1 - gold) for query, texts, gold in rows]
+    two = sweep(write_release(turned), tmp_path / "two", name, distractors=(8,))
+    assert one.summary["cells"] == two.summary["cells"]
+
+
+# Row 59: k as large as the pool.
+
+
+def test_row_59_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(3, 19))
+    run = sweep(root, tmp_path / "run", "constant", distractors=(18,), ks=(1, 50))
+    figures = run.summary["cells"][0]["recall"]["50"]
+    assert figures["trivial"] is True
+    assert (figures["mean"], figures["chance"]) == (1.0, chance_recall(50, 19))
+    heads = [str(column.header) for column in build_table(run.summary, {}).columns]
+    assert "R@1 [95 %]" in heads
+    assert not any("R@50" in head for head in heads)
+    assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.summary))
+
+
+def test_row_59_where_one_size_is_trivial_its_figure_alone_is_replaced(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(3, 5))
+    options: dict[str, Any] = {"pools": "nested", "ks": (5,)}
+    run = sweep(root, tmp_path / "run", "constant", distractors=(4, 9), **options)
+    at_4, at_9 = build_table(run.summary, {}).columns[2].cells
+    assert at_4 == "k >= pool"
+    assert str(at_9).startswith("0.500")
+
+
+def test_row_59_a_sweep_of_nothing_but_trivial_ks_still_says_so(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    root = write_release(pools(3, 5))
+    words = ["--retriever", "constant", "--data", str(root), "--distractors", "4", "--k", "5,50"]
+    result = CliRunner().invoke(sweep_app, [*words, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0
+    assert "R@5 is trivial" in result.stderr
+    assert "R@50 is trivial" in result.stderr

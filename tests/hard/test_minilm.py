@@ -1,0 +1,383 @@
+"""hard_cases.md rows 16 to 24: what people met with sentence-transformers and MiniLM."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus.dataset import load_dataset
+from corpus.pools import build_pools
+from corpus.records import Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from indexes.encoder import Encoder, resolve_model, unit
+from retrievers import Retriever
+from retrievers.dense import MiniLM
+from task3.config import SweepConfig
+from task3.run import Outcome, run_sweep
+from task3.scoring import Place, Scorer
+from task3.workers import run_tasks
+from tests.conftest import HOUSE, WriteRelease
+
+NAME = "all-MiniLM-L6-v2"
+ROWS = [
+    ("What shall I bring to the picnic?", ["Loves lemon cake", "Rents a flat", "Owns a van"], 0),
+    ("推荐一项周末活动", ["住在三楼", "周末喜欢划船", "有一个妹妹"], 1),
+    ("Où partir en vacances ?", ["Collectionne les timbres", "Peur de l'avion", "A deux fils"], 1),
+]
+
+
+def sweep(
+    out: Path,
+    data: Path | None = None,
+    retriever: str = "minilm",
+    *,
+    settings: dict[str, str] | None = None,
+    sizes: Sequence[int] = (2,),
+    **more: Any,
+) -> Outcome:
+    configuration = Configuration("m", retriever, {"device": "cpu", **(settings or {})})
+    return run_sweep(SweepConfig((configuration,), data=data, distractors=sizes, out=out, **more))
+
+
+def rows_of(outcome: Outcome) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (outcome.path / "rows.jsonl").read_bytes().splitlines()]
+
+
+def manifest_of(outcome: Outcome) -> Any:
+    return json.loads((outcome.path / "manifest.json").read_text(encoding="utf-8"))
+
+
+def needs_cuda() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA here")
+
+
+# --- 16, 17: the limit of 256 tokens
+
+
+def test_row_16_the_limit_in_force_is_recorded(write_release: WriteRelease, tmp_path: Path) -> None:
+    release = write_release([("words?", ["word " * 300, "a cat"], 0)])
+    default = sweep(tmp_path / "a", release, sizes=(1,))
+    longer = sweep(tmp_path / "b", release, "dense", settings={"max_tokens": "512"}, sizes=(1,))
+    limits = [
+        manifest_of(outcome)["fingerprint"]["retrievers"][0]["settings"]["max_tokens"]
+        for outcome in (default, longer)
+    ]
+    assert limits == [256, 512]
+    assert default.summary["notes"]["m"]["truncated_memories"] == 1
+    assert longer.summary["notes"]["m"]["truncated_memories"] == 0
+
+
+def test_row_17_texts_that_differ_past_the_limit_are_tied(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    same = "word " * 260
+    release = write_release(
+        [("Which one mentions a parrot?", [same + "a parrot", same + "a canoe"], 0)]
+    )
+    outcome = sweep(tmp_path / "run", release, sizes=(1,))
+    [row] = rows_of(outcome)
+    assert (row["above"], row["tied"]) == (0, 2)
+    [cell] = outcome.summary["cells"]
+    assert cell["recall"]["1"]["mean"] == 0.5
+    notes = outcome.summary["notes"]["m"]
+    assert (notes["truncated_memories"], notes["of_memories"]) == (2, 2)
+
+
+def test_row_17_a_chinese_query_costs_a_piece_a_character(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release(
+        [("周" * 254, ["a", "b"], 0), ("周" * 255, ["a", "b"], 0), ("tea", ["a", "b"], 0)]
+    )
+    notes = sweep(tmp_path / "run", release, sizes=(1,)).summary["notes"]["m"]
+    assert (notes["truncated_queries"], notes["of_queries"]) == (1, 3)
+    assert (notes["truncated_memories"], notes["of_memories"]) == (0, 2)
+
+
+# --- 18: batches
+
+
+def test_row_18_batch_size_changes_no_rank_and_no_metric(tmp_path: Path) -> None:
+    outcomes = [
+        sweep(tmp_path / size, None, settings={"batch_size": size}, sizes=(5, 10), limit=3)
+        for size in ("1", "7", "64")
+    ]
+    first = rows_of(outcomes[0])
+    for outcome in outcomes[1:]:
+        assert outcome.summary["cells"] == outcomes[0].summary["cells"]
+        for row, other in zip(rows_of(outcome), first, strict=True):
+            places, scores = zip(*row.pop("top"), strict=True)
+            other = dict(other)
+            other_places, other_scores = zip(*other.pop("top"), strict=True)
+            assert row == other
+            assert places == other_places
+            assert np.allclose(scores, other_scores, rtol=0, atol=1e-5)
+
+
+def test_row_18_equal_texts_in_other_batches_get_equal_scores() -> None:
+    # One of the twins would be encoded beside long texts, the other alone, in a batch each.
+    pool = [Memory("Loves lemon cake"), *(Memory(f"long {i} " * 60) for i in range(9))]
+    pool.append(Memory("Loves lemon cake", label="other"))
+    minilm = MiniLM(device="cpu", batch_size=3)
+    scores = minilm.score("cake", pool)
+    assert scores[0] == scores[-1]
+    assert np.float32(scores[0]) == np.float32(scores[-1])
+
+
+# --- 19: devices
+
+
+def test_row_19_device_dtype_and_versions_are_recorded(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    fingerprint = manifest_of(sweep(tmp_path / "run", write_release(ROWS)))["fingerprint"]
+    settings = fingerprint["retrievers"][0]["settings"]
+    assert (settings["device"], settings["dtype"]) == ("cpu", "float32")
+    for library in ("torch", "sentence-transformers", "transformers", "tokenizers", "numpy"):
+        assert fingerprint["libraries"][library][0].isdigit()
+
+
+def test_row_19_auto_is_recorded_as_the_device_it_came_to_be() -> None:
+    import torch
+
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert MiniLM(device="auto").settings()["device"] == expected
+
+
+def test_row_19_a_run_from_another_device_is_not_resumed(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release(ROWS)
+    path = sweep(tmp_path / "run", release).path / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    assert manifest["fingerprint"]["retrievers"][0]["settings"]["device"] == "cpu"
+    manifest["fingerprint"]["retrievers"][0]["settings"]["device"] = "cuda"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    rows = (tmp_path / "run" / "rows.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"differ in .*\bdevice\b.*cuda.*cpu"):
+        sweep(tmp_path / "run", release, on_existing="resume")
+    assert (tmp_path / "run" / "rows.jsonl").read_bytes() == rows
+
+
+def test_row_19_cpu_and_cuda_agree_to_1e_5() -> None:
+    needs_cuda()
+    texts = [text for _, texts, _ in ROWS for text in texts]
+    cpu, cuda = (Encoder(NAME, device).encode(texts)[0] for device in ("cpu", "cuda"))
+    assert abs(cpu - cuda).max() <= 1e-5
+
+
+# --- 20: precision
+
+
+class NearlyEqual(Retriever):
+    """Two cosines that are one number in bfloat16."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        return [0.8021 if memory.text == "Loves lemon cake" else 0.8012 for memory in pool]
+
+
+def test_row_20_scores_are_compared_in_float32(write_release: WriteRelease, tmp_path: Path) -> None:
+    config = SweepConfig(
+        (Configuration("m", "tests.hard.test_minilm:NearlyEqual", {}),),
+        data=write_release(ROWS[:1]),
+        distractors=(2,),
+        out=tmp_path / "run",
+    )
+    [row] = rows_of(run_sweep(config))
+    assert (row["above"], row["tied"]) == (0, 1)
+
+
+def test_row_20_vectors_and_scores_are_not_rounded_to_half_precision() -> None:
+    import torch
+
+    minilm = MiniLM(device="cpu")
+    vectors, _ = minilm.encoder.encode(ROWS[0][1])
+    half = torch.tensor(vectors).to(torch.bfloat16).to(torch.float32).numpy()
+    assert (half != vectors).mean() > 0.9
+    assert minilm.score("picnic", [Memory("Loves lemon cake")]).dtype == np.float64
+
+
+# --- 21: no network
+
+
+# Reports what each name gives, and every address it asks for; all of them are refused.
+OFFLINE = """\
+import json, sys
+tried = []
+def watch(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        tried.append(event)
+        raise OSError("the network is off")
+sys.addaudithook(watch)
+from indexes.encoder import Encoder
+from harness.errors import UserError
+found = []
+for name in sys.argv[1:]:
+    tried.clear()
+    try:
+        encoder = Encoder(name, device="cpu")
+        vectors, cut = encoder.encode(["Loves lemon cake"])
+        found.append({"weights": encoder.settings()["weights"], "vector": vectors[0].tolist()})
+    except UserError as error:
+        found.append({"error": str(error)})
+    found[-1]["tried"] = list(tried)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Packaged name, folder path, cached hub name, absent hub name: with the network off.
+
+    HF_HUB_OFFLINE is not set, so nothing but the program itself keeps it from asking.
+    """
+    home, source = tmp_path_factory.mktemp("hf"), resolve_model(NAME)
+    model = home / "hub" / "models--invented--minilm-copy"
+    commit = hashlib.sha1(b"invented").hexdigest()
+    for path in source.rglob("*"):
+        if path.is_file():
+            link = model / "snapshots" / commit / path.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "TRANSFORMERS_"))}
+    names = [NAME, str(source), "invented/minilm-copy", "invented/absent"]
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, *names],
+        env={**kept, "HF_HOME": str(home), "HF_HUB_CACHE": str(home / "hub")},
+        cwd=HOUSE,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["packaged", "folder", "cached hub name"])
+def test_row_21_a_model_that_is_there_is_loaded_without_a_connection(
+    offline: list[dict[str, Any]], number: int
+) -> None:
+    assert "error" not in offline[number]
+    assert offline[number]["tried"] == []
+
+
+def test_row_21_packaged_name_folder_and_hub_name_are_one_model(
+    offline: list[dict[str, Any]],
+) -> None:
+    assert offline[0]["weights"] == offline[1]["weights"] == offline[2]["weights"]
+    assert offline[0]["vector"] == offline[1]["vector"] == offline[2]["vector"]
+    assert len(offline[0]["vector"]) == 384
+
+
+def test_row_21_a_model_that_is_nowhere_is_one_error_naming_where_was_looked(
+    offline: list[dict[str, Any]],
+) -> None:
+    assert offline[3]["tried"]  # which also shows that the watch above does see connections
+    assert "invented/absent" in offline[3]["error"]
+    assert "hub" in offline[3]["error"]
+    assert "\n" not in offline[3]["error"]
+
+
+def test_row_21_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
+    words = ["--retriever", "dense", "--set", "dense.model=/nowhere/minilm", "--out", "run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "task3.sweep", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "/nowhere/minilm" in line
+    assert done.stdout == ""
+    assert not (tmp_path / "run").exists()  # no rows, so no silent fall back to another retriever
+
+
+# --- 22: nothing to encode
+
+
+def test_row_22_an_empty_list_gives_0_rows_of_384() -> None:
+    vectors, cut = Encoder(NAME, "cpu").encode([])
+    assert vectors.shape == (0, 384)
+    assert cut.shape == (0,)
+    MiniLM(device="cpu").prepare([], [])
+
+
+# --- 23: workers (faults and scripts without a main guard: tests/test_workers.py)
+
+
+def test_row_23_four_workers_give_the_rows_of_one(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
+    alone = sweep(tmp_path / "1", release, sizes=(2, 5))
+    four = sweep(tmp_path / "4", release, sizes=(2, 5), workers=4)
+    assert (four.path / "rows.jsonl").read_bytes() == (alone.path / "rows.jsonl").read_bytes()
+    assert four.summary == alone.summary
+
+
+def test_row_23_a_worker_loads_the_model_itself_where_it_must(write_release: WriteRelease) -> None:
+    """A copy that wasn't prepared encodes in the worker: torch starts anew in a spawned child."""
+    pools = build_pools(load_dataset(write_release(ROWS), "dev"), "nested", (2,), (0,))
+    scorer = Scorer("m", MiniLM(device="cpu"), pools)
+    tasks = [[Place(2, 0, query)] for query in range(3)]
+    expected = [[one.row for one in task] for task in run_tasks(scorer, tasks, 1)]
+    fresh = Scorer("m", MiniLM(device="cpu"), pools)
+    assert [[one.row for one in task] for task in run_tasks(fresh, tasks, 2)] == expected
+
+
+def test_row_23_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_path: Path) -> None:
+    needs_cuda()
+    release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
+    alone = sweep(tmp_path / "1", release, settings={"device": "cuda"}, sizes=(2, 5))
+    two = sweep(tmp_path / "2", release, settings={"device": "cuda"}, sizes=(2, 5), workers=2)
+    assert (two.path / "rows.jsonl").read_bytes() == (alone.path / "rows.jsonl").read_bytes()
+
+
+# --- 24: cosine, not dot product
+
+
+def test_row_24_a_long_vector_does_not_win() -> None:
+    query = unit(np.array([[0.8, 0.6]], np.float32))[0]
+    pool = unit(np.array([[3, 0], [0.8, 0.6]], np.float32))
+    assert (pool @ query).tolist() == pytest.approx([0.8, 1.0])
+
+
+def test_row_24_vectors_have_length_one_and_no_cosine_passes_it() -> None:
+    texts = [text for _, texts, _ in ROWS for text in texts]
+    vectors, _ = Encoder(NAME, "cpu").encode(texts)
+    assert abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-3
+    minilm = MiniLM(device="cpu")
+    for text in texts:
+        scores = minilm.score(text, [Memory(t) for t in texts])
+        assert texts[scores.argmax()] == text
+        assert scores.max() <= 1 + 1e-5
+
+
+def test_row_24_a_model_that_does_not_normalise_is_measured_by_cosine(tmp_path: Path) -> None:
+    """MiniLM ends in a Normalize layer; a model without one gives vectors of any length."""
+    from sentence_transformers import SentenceTransformer
+
+    whole = SentenceTransformer(str(resolve_model(NAME)), device="cpu", local_files_only=True)
+    bare = SentenceTransformer(modules=[whole[0], whole[1]], device="cpu")
+    bare.save(str(tmp_path))
+    text = "Loves lemon cake"
+    assert abs(np.linalg.norm(bare.encode(text)) - 1) > 0.1
+    vectors, _ = Encoder(str(tmp_path), "cpu").encode([text, "Owns a van"])
+    assert np.allclose(vectors, Encoder(NAME, "cpu").encode([text, "Owns a van"])[0], atol=1e-5)

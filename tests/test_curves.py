@@ -1,0 +1,329 @@
+"""The picture of one or many runs, and the figures beside it."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+from analysis.curves import app, curve_table, curves_of
+from analysis.published import BASELINES, CAPTION, published_task3
+from analysis.runs import read_run
+from harness.configurations import Configuration
+from harness.errors import UserError
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from tests.conftest import WriteRelease
+
+SIZES = (4, 10, 25)
+
+
+@pytest.fixture
+def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a release of ten queries."""
+    write_release(
+        [(f"topic {i}", [f"topic {i} note {j} of {i}" for j in range(5)], i % 5) for i in range(10)]
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is saved, as matplotlib holds it; the file is written all the same."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def spy(self: Figure, *args: Any, **options: Any) -> None:
+        figures.append(self)
+        save(self, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", spy)
+    return figures
+
+
+def sweep(out: str, *names: str, **options: Any) -> Path:
+    labels = tuple(Configuration(name.replace("=", "_"), name, {}) for name in names)
+    given: dict[str, Any] = {"distractors": SIZES, **options}
+    return run_sweep(SweepConfig(labels, Path("release"), out=Path(out), **given)).path
+
+
+def curves(*words: str) -> Result:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def only_axes(drawn: list[Figure]) -> Axes:
+    [figure] = drawn
+    [axes] = figure.axes
+    return axes
+
+
+def line(axes: Axes, label: str) -> Line2D:
+    [found] = [each for each in axes.lines if each.get_label() == label]
+    return found
+
+
+def legend(figure: Figure) -> list[str]:
+    [found] = figure.legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def every_text(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"), [("c.png", b"\x89PNG"), ("c.pdf", b"%PDF"), ("c.svg", b"<?xml")]
+)
+def test_the_ending_chooses_the_kind_of_picture(place: Path, name: str, magic: bytes) -> None:
+    sweep("run", "overlap")
+    result = curves("run", "--out", f"new/folder/{name}")
+    assert (place / "new" / "folder" / name).read_bytes().startswith(magic)
+    assert (place / "new" / "folder" / "c.csv").exists()
+    assert result.stdout.strip().endswith(name)
+
+
+def test_a_run_is_drawn_alike_twice(place: Path) -> None:
+    sweep("run", "overlap", "random")
+    curves("run", "--out", "a.png")
+    curves("run", "--out", "b.png")
+    assert (place / "a.png").read_bytes() == (place / "b.png").read_bytes()
+
+
+def test_a_curve_holds_the_figures_of_the_summary(place: Path) -> None:
+    run = sweep("run", "overlap", "random")
+    cells = json.loads((run / "summary.json").read_text())["cells"]
+    for curve in curves_of([read_run(run)], 5):
+        mine = [c for c in cells if c["retriever"] == curve.label]
+        assert curve.distractors == SIZES
+        for key in ("mean", "low", "high"):
+            assert list(getattr(curve, key)) == [c["recall"]["5"][key] for c in mine]
+
+
+def test_lines_bands_and_chance(place: Path, drawn: list[Figure]) -> None:
+    run = sweep("run", "random")
+    curves("run", "--k", "5")
+    [curve] = curves_of([read_run(run)], 5)
+    axes = only_axes(drawn)
+    assert np.allclose(line(axes, "random").get_xydata(), list(zip(SIZES, curve.mean, strict=True)))
+    [band] = axes.collections
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+    assert heights.min() == pytest.approx(min(curve.low))
+    assert heights.max() == pytest.approx(max(curve.high))
+    chance = np.asarray(line(axes, "chance").get_xydata())
+    # k of n + 1 at every size; a pool of 5 holds no more than 5.
+    assert np.allclose(chance, [[4, 1.0], [10, 5 / 11], [25, 5 / 26]])
+
+
+def test_constant_lies_on_the_chance_line(place: Path, drawn: list[Figure]) -> None:
+    sweep("run", "constant")
+    curves("run")
+    axes = only_axes(drawn)
+    assert np.allclose(
+        line(axes, "constant").get_xydata(), line(axes, "chance").get_xydata(), atol=1e-6
+    )
+
+
+def test_the_x_axis_is_logarithmic_with_ticks_at_the_sizes_alone(
+    place: Path, drawn: list[Figure]
+) -> None:
+    sweep("run", "constant")
+    curves("run")
+    axes = only_axes(drawn)
+    assert axes.get_xscale() == "log"
+    assert list(axes.get_xticks()) == list(SIZES)
+    assert list(axes.get_xticks(minor=True)) == []
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "10", "25"]
+    assert "distractors" in axes.get_xlabel()
+    assert "recall@1" in axes.get_ylabel()
+    assert axes.get_ylim()[0] == 0
+
+
+def test_thousands_are_written_for_people(place: Path, drawn: list[Figure]) -> None:
+    sample = SweepConfig(
+        (Configuration("constant", "constant", {}),),
+        distractors=(100, 1000),
+        limit=3,
+        out=Path("sample"),
+    )
+    run_sweep(sample)
+    curves("sample")
+    axes = only_axes(drawn)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["100", "1,000"]
+    assert "sample, not AlpsBench" in axes.get_title(loc="left")
+
+
+def test_several_runs_share_a_picture(place: Path, drawn: list[Figure]) -> None:
+    sweep("one", "overlap")
+    sweep("two", "random", distractors=(10, 40))
+    curves("one", "two")
+    assert legend(drawn[0]) == ["overlap", "random", "chance"]
+    axes = only_axes(drawn)
+    assert list(axes.get_xticks()) == [4, 10, 25, 40]
+    assert list(np.asarray(line(axes, "random").get_xdata())) == [10, 40]
+
+
+def test_a_label_that_stands_in_several_runs_is_told_apart_by_folder(
+    place: Path, drawn: list[Figure]
+) -> None:
+    sweep("one", "overlap", "random")
+    sweep("two", "random", seed=1)
+    curves("one", "two")
+    alone, one, two, chance = legend(drawn[0])
+    assert (alone, chance) == ("overlap", "chance")
+    assert one.startswith("random")
+    assert one.endswith("(one)")
+    assert two == one.replace("(one)", "(two)")
+
+
+def test_a_label_over_different_pools_says_which(place: Path, drawn: list[Figure]) -> None:
+    sweep("one", "random", distractors=(4,))
+    sweep("two", "random", distractors=(4,), pools="released")
+    curves("one", "two")
+    nested, released, _ = legend(drawn[0])
+    assert "nested" in nested
+    assert "released" in released
+
+
+def looks(drawn: list[Figure], lines: int) -> list[tuple[str, str, str, str]]:
+    """Colour, marker, how the marker is filled, and dashes of each curve."""
+    names = [f"run{i}" for i in range(lines)]
+    for number, name in enumerate(names):
+        sweep(name, "random", seed=number, distractors=(4, 10), limit=3)
+    curves(*names)
+    found = [each for each in only_axes(drawn).lines if each.get_label() != "chance"]
+    assert len(found) == lines
+    return [
+        (
+            str(each.get_color()),
+            str(each.get_marker()),
+            str(each.get_markerfacecolor()),
+            str(each.get_linestyle()),
+        )
+        for each in found
+    ]
+
+
+def test_lines_are_told_apart_without_their_colour(place: Path, drawn: list[Figure]) -> None:
+    assert len({(marker, dashes) for _, marker, _, dashes in looks(drawn, 7)}) == 7
+
+
+def test_no_two_of_many_lines_look_the_same(place: Path, drawn: list[Figure]) -> None:
+    assert len(set(looks(drawn, 10))) == 10
+
+
+def test_no_published_line_without_asking(place: Path, drawn: list[Figure]) -> None:
+    sweep("run", "constant")
+    curves("run")
+    assert [each.get_label() for each in only_axes(drawn).lines] == ["constant", "chance"]
+    assert CAPTION not in every_text(drawn[0])
+
+
+@pytest.mark.parametrize(
+    ("wish", "names"),
+    [
+        ("baselines", list(BASELINES)),
+        ("GPT-5.2,nltk+bm25", ["GPT-5.2", "nltk+bm25"]),
+        ("all", list(published_task3())),
+    ],
+)
+def test_published_lines_are_dashed_and_captioned(
+    place: Path, drawn: list[Figure], wish: str, names: list[str]
+) -> None:
+    sweep("run", "constant")
+    curves("run", "--published", wish)
+    axes = only_axes(drawn)
+    published = [each for each in axes.lines if str(each.get_label()).endswith("published")]
+    assert len(published) == len(names)
+    for each, name in zip(published, names, strict=True):
+        assert name in str(each.get_label())
+        assert each.get_linestyle() == "--"
+        figures = published_task3()[name]
+        assert np.allclose(each.get_xydata(), list(figures.items()))
+    assert CAPTION in every_text(drawn[0])
+    assert CAPTION == "published pools; LLMs judged by use"
+
+
+def test_published_lines_are_for_one_chosen_memory_only(place: Path) -> None:
+    sweep("run", "constant")
+    result = CliRunner().invoke(app, ["run", "--k", "5", "--published", "baselines"])
+    assert result.exit_code == 2
+    assert "--k 1" in result.stderr
+
+
+def test_the_csv_beside_the_picture_holds_every_figure(place: Path) -> None:
+    sweep("one", "overlap", "constant")
+    sweep("two", "random", pool_seeds=(0, 1))
+    curves("one", "two", "--k", "5", "--out", "both.svg")
+    rows = list(csv.DictReader((place / "both.csv").open()))
+    assert len(rows) == 3 * len(SIZES) * 2
+    expected = {}
+    for run in ("one", "two"):
+        for cell in json.loads((place / run / "summary.json").read_text())["cells"]:
+            expected[run, cell["retriever"], cell["distractors"]] = cell
+    for row in rows:
+        cell = expected[row["run"], row["retriever"], int(row["distractors"])]
+        figures = cell["recall"]["5"] if row["metric"] == "R@5" else cell["reciprocal_rank"]
+        for key in ("mean", "low", "high", "chance", "ceiling"):
+            assert float(row[key]) == figures[key]
+        assert row["pools"] == "nested"
+        assert [int(row[key]) for key in ("attempted", "scored", "failed")] == [
+            cell[key] for key in ("attempted", "scored", "failed")
+        ]
+    assert {row["metric"] for row in rows} == {"R@5", "E[RR]"}
+
+
+def test_a_k_that_the_sweep_did_not_ask_for_is_computed_from_the_rows(place: Path) -> None:
+    sweep("run", "constant", ks=(1,))
+    curves("run", "--k", "2", "--out", "c.svg")
+    rows = [r for r in csv.DictReader((place / "c.csv").open()) if r["metric"] == "R@2"]
+    assert [float(r["mean"]) for r in rows] == pytest.approx([2 / 5, 2 / 11, 2 / 26], abs=1e-6)
+
+
+def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(
+    place: Path, drawn: list[Figure]
+) -> None:
+    run = sweep("run", "overlap", "constant")
+    lines = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rows.jsonl").write_bytes(b"".join(lines[:15]) + b'{"query": "q5", "retr')
+    curves("run")
+    assert legend(drawn[0]) == ["overlap", "chance"]
+    rows = list(csv.DictReader((place / "curve.csv").open()))
+    assert [row["scored"] for row in rows if row["metric"] == "R@1"] == ["10", "5"]
+
+
+def test_a_size_where_all_failed_has_no_point(place: Path) -> None:
+    run = sweep("run", "overlap")
+    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
+    for row in lines[10:20]:
+        row.update(above=None, tied=None, top=[], error="broken")
+    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    [curve] = curves_of([read_run(run)], 1)
+    assert curve.distractors == (4, 25)
+    table = csv.DictReader(curve_table([read_run(run)], (1,)).splitlines())
+    assert {row["distractors"] for row in table} == {"4", "25"}
+
+
+def test_drawing_leaves_the_run_as_it_was(place: Path) -> None:
+    run = sweep("run", "overlap")
+    before = {p.name: p.read_bytes() for p in run.iterdir()}
+    curves("run", "--out", "elsewhere.png")
+    assert {p.name: p.read_bytes() for p in run.iterdir()} == before
+
+
+def test_a_broken_row_is_named_by_line(place: Path) -> None:
+    run = sweep("run", "overlap")
+    lines = (run / "rows.jsonl").read_bytes().splitlines()
+    (run / "rows.jsonl").write_bytes(b"\n".join([lines[0], b"{", *lines[2:]]) + b"\n")
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: not valid JSON"):
+        read_run(run)

@@ -1,0 +1,317 @@
+"""retrievers/dense.py on the real MiniLM weights, over a small invented pool."""
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corpus.dataset import load_dataset
+from corpus.pools import PoolSet, Strategy, build_pools
+from corpus.records import Memory
+from harness.configurations import Configuration, parse_configurations
+from harness.errors import UserError
+from retrievers import RunContext, build
+from retrievers.dense import Dense, MiniLM
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from task3.scoring import Place, Row, Scorer
+from tests.conftest import WriteRelease
+
+QUERY = "Which drink should I order this morning?"
+TEXTS = [
+    "Starts every day with an espresso",
+    "Owns a red bicycle",
+    "每天早上喝一杯豆浆",
+    "Allergic to peanuts",
+    "Starts every day with an espresso",
+    "Studies the history of bridges in the evenings, and has been writing a book about them",
+]
+POOL = [Memory(text) for text in TEXTS]
+ROWS = [
+    (QUERY, TEXTS[:4], 0),
+    ("What may I not eat?", ["Allergic to peanuts", "Has a twin sister", "Owns a boat"], 0),
+    ("Wie komme ich zur Arbeit?", ["Plays chess", "Sleeps badly", "Owns a red bicycle"], 2),
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> MiniLM:
+    return MiniLM(device="cpu")
+
+
+class Recorded(MiniLM):
+    """MiniLM that keeps a list of the texts its model was really given."""
+
+    def __init__(self) -> None:
+        super().__init__(device="cpu")
+        self.given: list[str] = []
+        encode = self.encoder.encode
+
+        def recording(texts: Sequence[str], *rest: Any) -> Any:
+            self.given += texts
+            return encode(texts, *rest)
+
+        self.encoder.encode = recording  # type: ignore[method-assign]
+
+
+class PerPool(MiniLM):
+    """MiniLM scored pool by pool, as a retriever is that says nothing of independence."""
+
+    @property
+    def pool_independent(self) -> bool:
+        return False
+
+
+def pools_of(
+    release: Path, sizes: Sequence[int], seeds: Sequence[int] = (0,), how: Strategy = "nested"
+) -> PoolSet:
+    return build_pools(load_dataset(release, "dev"), how, sizes, seeds)
+
+
+def rows_of(retriever: Dense, pools: PoolSet) -> list[Row]:
+    places = [Place(*key, query) for key in pools.pools for query in range(len(pools.rows))]
+    scorer = Scorer("x", retriever, pools)
+    return [one.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]
+
+
+# --- scores
+
+
+def test_scores_are_the_cosines_of_sentence_transformers(minilm: MiniLM) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    peer = SentenceTransformer(str(minilm.encoder.folder), device="cpu", local_files_only=True)
+    expected = peer.similarity(peer.encode(QUERY), peer.encode(TEXTS))[0].numpy()
+    found = minilm.score(QUERY, POOL)
+    assert found.dtype == np.float64
+    assert np.allclose(found, expected, atol=1e-5)
+
+
+def test_the_memory_that_answers_comes_first(minilm: MiniLM) -> None:
+    scores = minilm.score(QUERY, POOL)
+    assert scores.argmax() in (0, 4)
+    assert scores[2] > scores[1]  # the Chinese breakfast beats the bicycle
+
+
+def test_equal_texts_get_equal_scores_to_the_last_bit(minilm: MiniLM) -> None:
+    scores = minilm.score(QUERY, POOL)
+    assert scores[0] == scores[4]
+
+
+def test_a_score_has_the_same_bits_beside_any_other_memories(minilm: MiniLM) -> None:
+    whole = minilm.score(QUERY, POOL)
+    for i, memory in enumerate(POOL):
+        assert minilm.score(QUERY, [memory])[0] == whole[i]
+        assert minilm.score(QUERY, [memory] * 50)[37] == whole[i]
+
+
+def test_an_empty_pool_has_no_scores(minilm: MiniLM) -> None:
+    assert minilm.score(QUERY, []).shape == (0,)
+
+
+def test_an_empty_text_has_a_score_like_any_other(minilm: MiniLM) -> None:
+    assert np.isfinite(minilm.score("", [Memory(""), Memory("Owns a red bicycle")])).all()
+
+
+def test_the_label_of_a_memory_is_not_read(minilm: MiniLM) -> None:
+    labelled = [Memory(text, "Preferences/Food") for text in TEXTS]
+    assert (minilm.score(QUERY, labelled) == minilm.score(QUERY, POOL)).all()
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_batch_size_moves_a_score_by_at_most_1e_5(minilm: MiniLM, size: int) -> None:
+    other = MiniLM(device="cpu", batch_size=size)
+    other.prepare([QUERY], POOL)
+    assert abs(other.score(QUERY, POOL) - minilm.score(QUERY, POOL)).max() <= 1e-5
+
+
+# --- one model under three names
+
+
+def test_minilm_is_dense_on_the_packaged_model(minilm: MiniLM) -> None:
+    dense = Dense(device="cpu")
+    assert dense.settings() == minilm.settings()
+    assert (dense.score(QUERY, POOL) == minilm.score(QUERY, POOL)).all()
+
+
+def test_a_folder_path_gives_the_scores_of_the_packaged_name(minilm: MiniLM) -> None:
+    folder = Dense(model=str(minilm.encoder.folder), device="cpu")
+    assert folder.settings()["weights"] == minilm.settings()["weights"]
+    assert (folder.score(QUERY, POOL) == minilm.score(QUERY, POOL)).all()
+
+
+# --- what is encoded, and how often
+
+
+def test_each_distinct_text_is_encoded_once(minilm: MiniLM) -> None:
+    recorded = Recorded()
+    recorded.prepare([QUERY, "Owns a red bicycle"], POOL)  # one query is a memory's text too
+    for pool in (POOL, POOL[2:], POOL * 3):
+        recorded.score(QUERY, pool)
+    recorded.score("Owns a red bicycle", [*POOL, Memory("Not seen before"), POOL[0]])
+    recorded.score("A query not seen before", [Memory("Not seen before")])
+    expected = {*TEXTS, QUERY, "Not seen before", "A query not seen before"}
+    assert Counter(recorded.given) == dict.fromkeys(expected, 1)
+
+
+def test_a_sweep_encodes_each_distinct_text_once(write_release: WriteRelease) -> None:
+    pools = pools_of(write_release(ROWS), (2, 3, 5), seeds=(0, 1))
+    recorded = Recorded()
+    recorded.prepare(sorted({row.query for row in pools.rows}), pools.memories)
+    rows_of(recorded, pools)
+    expected = {m.text for m in pools.memories} | {row.query for row in pools.rows}
+    assert Counter(recorded.given) == dict.fromkeys(expected, 1)
+
+
+def test_a_copy_carries_the_vectors_and_not_the_model(minilm: MiniLM) -> None:
+    prepared = MiniLM(device="cpu")
+    prepared.prepare([QUERY], POOL)
+    frozen = pickle.dumps(prepared)
+    assert len(frozen) < 50_000
+    thawed: MiniLM = pickle.loads(frozen)
+    assert (thawed.score(QUERY, POOL) == prepared.score(QUERY, POOL)).all()
+    assert "_model" not in vars(thawed.encoder)
+
+
+# --- prefixes
+
+
+def test_prefixes_stand_before_the_texts_as_they_are(minilm: MiniLM) -> None:
+    dense = Dense(query_prefix="query: ", memory_prefix="passage:", device="cpu")
+    by_hand = minilm.score(f"query: {QUERY}", [Memory(f"passage:{text}") for text in TEXTS])
+    assert np.allclose(dense.score(QUERY, POOL), by_hand, atol=1e-6)
+    dense.prepare([QUERY], POOL)
+    assert np.allclose(dense.score(QUERY, POOL), by_hand, atol=1e-6)
+    assert abs(by_hand - minilm.score(QUERY, POOL)).max() > 1e-3
+
+
+def test_a_text_that_is_query_and_memory_gets_both_prefixes() -> None:
+    text = "Owns a red bicycle"
+    apart = Dense(query_prefix="search for: ", device="cpu").score(text, [Memory(text)])
+    same = Dense(device="cpu").score(text, [Memory(text)])
+    assert same[0] == pytest.approx(1, abs=1e-6)
+    assert apart[0] < 0.99
+
+
+def test_prefixes_come_through_the_command_line_with_their_blanks() -> None:
+    [configuration] = parse_configurations(
+        ["e5=dense"], ["e5.query_prefix=query: ", "e5.memory_prefix= = ", "e5.device=cpu"]
+    )
+    settings = build(configuration, RunContext()).settings()
+    assert (settings["query_prefix"], settings["memory_prefix"]) == ("query: ", " = ")
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    "change", [{"query_prefix": "q"}, {"memory_prefix": "m"}, {"max_tokens": 9}, {"batch_size": 3}]
+)
+def test_every_setting_that_can_change_a_score_is_recorded(change: dict[str, Any]) -> None:
+    plain, other = Dense(device="cpu").settings(), Dense(device="cpu", **change).settings()
+    assert {key: other[key] for key in other if other[key] != plain[key]} == change
+    json.dumps(other, allow_nan=False)
+
+
+@pytest.mark.parametrize("word", ["x.batch_size=0", "x.batch_size=many", "x.pooling=cls"])
+def test_a_wrong_setting_is_a_users_mistake(word: str) -> None:
+    [configuration] = parse_configurations(["x=dense"], [word])
+    with pytest.raises(UserError, match="x"):
+        build(configuration, RunContext())
+
+
+# --- truncation
+
+
+LONG = "once upon a time " * 80
+
+
+def test_texts_past_the_limit_are_counted_by_kind() -> None:
+    minilm = MiniLM(device="cpu")
+    assert minilm.notes() == {}
+    minilm.prepare([QUERY, LONG], [Memory(LONG + end) for end in "ab"] + POOL)
+    assert minilm.notes() == {
+        "truncated_queries": 1,
+        "of_queries": 2,
+        "truncated_memories": 2,
+        "of_memories": 2 + len(set(TEXTS)),
+    }
+
+
+def test_a_prefix_can_push_a_text_past_the_limit() -> None:
+    dense = Dense(memory_prefix="passage ", max_tokens=7, device="cpu")
+    dense.prepare(["one two three four five"], [Memory("one two three four five")])
+    assert dense.notes() == {
+        "truncated_queries": 0,
+        "of_queries": 1,
+        "truncated_memories": 1,
+        "of_memories": 1,
+    }
+
+
+def test_preparing_again_counts_the_same() -> None:
+    """A sweep prepares twice when --retry-failed is given for a run that was interrupted too."""
+    minilm = MiniLM(device="cpu")
+    minilm.prepare([QUERY], [Memory(LONG), *POOL])
+    first = minilm.notes()
+    minilm.prepare([QUERY], [Memory(LONG), *POOL])
+    assert minilm.notes() == first
+    assert first["truncated_memories"] == 1
+
+
+def test_truncation_stands_in_the_summary_of_a_run(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release = write_release([(QUERY, [TEXTS[0], LONG, "Plays chess"], 0), *ROWS[1:]])
+    config = SweepConfig(
+        (Configuration("m", "minilm", {"device": "cpu"}),),
+        data=release,
+        distractors=(2,),
+        out=tmp_path / "run",
+    )
+    notes = run_sweep(config).summary["notes"]["m"]
+    # The three pools hold nine memories, of which chess stands in two.
+    assert (notes["truncated_memories"], notes["of_memories"]) == (1, 8)
+    assert (notes["truncated_queries"], notes["of_queries"]) == (0, 3)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["notes"]["m"] == notes
+
+
+# --- a union of pools is scored once
+
+
+@pytest.mark.parametrize("how", ["nested", "as-released"])
+def test_union_scoring_gives_the_rows_of_scoring_pool_by_pool(
+    write_release: WriteRelease, how: Strategy
+) -> None:
+    pools = pools_of(write_release(ROWS), (2, 3, 5), seeds=(0, 1), how=how)
+    union, single = MiniLM(device="cpu"), PerPool(device="cpu")
+    for retriever in (union, single):
+        retriever.prepare(sorted({row.query for row in pools.rows}), pools.memories)
+    key = lambda row: (row["distractors"], row["query"], row["pool"])  # noqa: E731
+    found, expected = rows_of(union, pools), rows_of(single, pools)
+    assert sorted(found, key=key) == sorted(expected, key=key)
+    assert len(found) == 3 * 2 * len(ROWS)
+    assert not any(row["error"] for row in found)
+
+
+# --- GPU
+
+
+def test_cpu_and_cuda_agree_to_1e_5() -> None:
+    """Row 19."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA here")
+    scores: list[NDArray[np.float64]] = []
+    for device in ("cpu", "cuda"):
+        retriever = MiniLM(device=device)
+        assert retriever.settings()["device"] == device
+        scores.append(retriever.score(QUERY, POOL))
+    assert abs(scores[0] - scores[1]).max() <= 1e-5

@@ -1,0 +1,333 @@
+"""A run that was killed, stopped or cut short ends as an unbroken one, byte for byte."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.configurations import Configuration
+from harness.errors import UserError
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from tests.conftest import WriteRelease
+
+PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
+SLOW = """
+import time
+from pathlib import Path
+from retrievers import Retriever, RetrieverError
+
+class Slow(Retriever):
+    '''Shared words, a little late.'''
+
+    def score(self, query, pool):
+        time.sleep(0.004)
+        words = set(query.split())
+        return [len(words & set(memory.text.split())) for memory in pool]
+
+class Alone(Slow):
+    '''The same, scored for the union of a query's pools.'''
+
+    @property
+    def pool_independent(self):
+        return True
+
+class Marks(Slow):
+    '''The same, later still, with a file for every query it was asked.'''
+
+    def score(self, query, pool):
+        time.sleep(0.1)
+        Path('asked ' + query.split()[1]).touch()
+        return super().score(query, pool)
+
+class Flaky(Slow):
+    '''Cannot score one query in three while a file named `down` lies in the working folder.'''
+
+    def score(self, query, pool):
+        if Path('down').exists() and int(query.split()[1]) % 3 == 0:
+            raise RetrieverError('service down')
+        return super().score(query, pool)
+"""
+QUERIES = 40
+
+
+@pytest.fixture
+def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a release and the retrievers above."""
+    write_release(
+        [
+            (f"topic {i} colour", [f"topic {i * j % 17} note {i} {j}" for j in range(6)], i % 6)
+            for i in range(QUERIES)
+        ]
+    )
+    (tmp_path / "late.py").write_text(SLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(
+    out: str, *more: str, names: tuple[str, ...] = ("late:Slow", "late:Alone")
+) -> list[str]:
+    words = [sys.executable, "-m", "task3.sweep", "--data", "release", "--distractors", "5,20"]
+    for name in names:
+        words += ["--retriever", name]
+    return [*words, "--out", out, *more]
+
+
+def finish(words: list[str]) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def row_count(out: Path) -> int:
+    try:
+        return (out / "rows.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def start_and_wait(
+    words: list[str], ready: Callable[[], bool], stderr: Any = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """Start a sweep in a process group of its own; give it back as soon as `ready()`."""
+    process = subprocess.Popen(words, start_new_session=True, stderr=stderr, text=True)
+    deadline = time.monotonic() + 30
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"the sweep ended too early or is stuck: {process.returncode}")
+        time.sleep(0.002)
+    return process
+
+
+def kill_when(words: list[str], ready: Callable[[], bool]) -> None:
+    process = start_and_wait(words, ready)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    for name in PROMISED:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_kill_9_and_resume_ends_as_an_unbroken_run(place: Path) -> None:
+    (place / "unbroken").mkdir()
+    (place / "broken").mkdir()
+    # The folder's own name stands in curve.csv, so both are called `run`.
+    finish(command("unbroken/run"))
+    run = place / "broken" / "run"
+    more: tuple[str, ...] = ()
+    # Before any row, inside the first retriever, across to the second, and near the end.
+    for kept in (0, 1, QUERIES + 1, 2 * QUERIES + 1, 3 * QUERIES):
+        kill_when(
+            command("broken/run", *more),
+            lambda kept=kept: (run / "manifest.json").exists() and row_count(run) >= kept,  # type: ignore[misc]
+        )
+        more = ("--resume",)
+    left = row_count(run)
+    assert 3 * QUERIES <= left < 4 * QUERIES, "it was to be killed before its end"
+    finish(command("broken/run", "--resume"))
+    assert_equal_runs(place / "unbroken" / "run", run)
+
+
+def test_a_killed_run_keeps_only_whole_rows_in_order(place: Path) -> None:
+    run = place / "run"
+    kill_when(command("run"), lambda: row_count(run) >= 20)
+    whole = (run / "rows.jsonl").read_bytes().split(b"\n")[:-1]
+    order = [(r["retriever"], r["distractors"], r["query"]) for r in map(json.loads, whole)]
+    plan = [
+        (label, n, f"q{q}") for label in ("Slow", "Alone") for n in (5, 20) for q in range(QUERIES)
+    ]
+    assert order == plan[: len(order)]
+
+
+def test_kill_9_with_workers_and_resume_with_one(place: Path) -> None:
+    (place / "unbroken").mkdir()
+    (place / "broken").mkdir()
+    finish(command("unbroken/run", names=("late:Slow",)))
+    run = place / "broken" / "run"
+    kill_when(
+        command("broken/run", "--workers", "2", names=("late:Slow",)), lambda: row_count(run) >= 10
+    )
+    finish(command("broken/run", "--resume", names=("late:Slow",)))
+    assert_equal_runs(place / "unbroken" / "run", run)
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """What the sweep says after Ctrl-C; a terminal sends it to the workers as well."""
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    return stderr
+
+
+def test_ctrl_c_is_one_line_and_exit_130_and_resumes(place: Path) -> None:
+    words = command("run", names=("late:Slow",))
+    stderr = interrupt(
+        start_and_wait(words, lambda: row_count(place / "run") >= 16, stderr=subprocess.PIPE)
+    )
+    assert stderr.count("\n") == 1, stderr
+    assert "--resume" in stderr
+    assert row_count(place / "run") < 2 * QUERIES, "it was to be stopped before its end"
+    finish([*words, "--resume"])
+    assert row_count(place / "run") == 2 * QUERIES
+
+
+def test_ctrl_c_with_one_worker_busy_and_one_waiting_is_one_line(place: Path) -> None:
+    # 20 queries are tasks of 16 and 4: the second worker is soon done and waits for more.
+    words = command("run", "--limit", "20", "--distractors", "5", names=("late:Marks",))
+    last = [place / f"asked {i}" for i in range(16, 20)]
+    process = start_and_wait(
+        [*words, "--workers", "2"],
+        lambda: all(path.exists() for path in last),
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(0.3)
+    stderr = interrupt(process)
+    assert stderr.count("\n") == 1, stderr
+
+
+def test_a_full_disk_loses_no_row_that_was_whole(place: Path) -> None:
+    # A limit on the size of files stands in for the full disk: the kernel cuts the write short.
+    limit = 9_000
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    words = command("broken/run", names=("late:Slow",))
+    done = subprocess.run(words, capture_output=True, text=True, preexec_fn=small_files)
+    assert done.returncode not in (0, None)
+    assert (place / "broken" / "run" / "rows.jsonl").stat().st_size == limit
+    finish([*words, "--resume"])
+    finish(command("unbroken/run", names=("late:Slow",)))
+    assert_equal_runs(place / "unbroken" / "run", place / "broken" / "run")
+
+
+def config(place: Path, out: Path, **options: Any) -> SweepConfig:
+    labels = (Configuration("overlap", "overlap", {}), Configuration("random", "random", {}))
+    given: dict[str, Any] = {"distractors": (5, 12), "limit": 5, "ks": (1,), **options}
+    return SweepConfig(labels, place / "release", out=out, **given)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_resume_from_any_byte_ends_in_equal_bytes(place: Path, data: st.DataObject) -> None:
+    whole, cut = place / "whole", place / "cut"
+    if not whole.exists():
+        run_sweep(config(place, whole))
+    shutil.rmtree(cut, ignore_errors=True)
+    shutil.copytree(whole, cut)
+    size = (whole / "rows.jsonl").stat().st_size
+    os.truncate(cut / "rows.jsonl", data.draw(st.integers(0, size), label="bytes kept"))
+    run_sweep(config(place, cut, on_existing="resume"))
+    for name in ("manifest.json", "rows.jsonl", "summary.json"):
+        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("tail", [b'{"query": "q', b"\x00" * 200, b"{}", "é".encode()[:1]])
+def test_a_half_written_last_line_is_redone(place: Path, tail: bytes) -> None:
+    whole, cut = place / "whole", place / "cut"
+    run_sweep(config(place, whole))
+    shutil.copytree(whole, cut)
+    lines = (whole / "rows.jsonl").read_bytes().splitlines(keepends=True)
+    (cut / "rows.jsonl").write_bytes(b"".join(lines[:7]) + tail)
+    run_sweep(config(place, cut, on_existing="resume"))
+    assert (cut / "rows.jsonl").read_bytes() == (whole / "rows.jsonl").read_bytes()
+
+
+def test_a_run_without_any_row_yet_is_taken_up(place: Path) -> None:
+    whole, cut = place / "whole", place / "cut"
+    run_sweep(config(place, whole))
+    cut.mkdir()
+    shutil.copy(whole / "manifest.json", cut)
+    run_sweep(config(place, cut, on_existing="resume"))
+    assert (cut / "rows.jsonl").read_bytes() == (whole / "rows.jsonl").read_bytes()
+
+
+def test_resume_of_a_new_folder_starts_the_run(place: Path) -> None:
+    run_sweep(config(place, place / "new", on_existing="resume"))
+    assert row_count(place / "new") == 20
+
+
+def test_a_row_kept_is_not_scored_again(place: Path) -> None:
+    (place / "counts.py").write_text(
+        "from retrievers import Retriever\n"
+        "class Counts(Retriever):\n"
+        "    asked = 0\n"
+        "    def score(self, query, pool):\n"
+        "        type(self).asked += 1\n"
+        "        return [0] * len(pool)\n"
+    )
+    sys.path.insert(0, str(place))
+    try:
+        only = (Configuration("c", "counts:Counts", {}),)
+        asked = SweepConfig(only, place / "release", distractors=(5,), out=place / "run")
+        run_sweep(asked)
+        counts = sys.modules["counts"].Counts
+        assert counts.asked == QUERIES
+        lines = (place / "run" / "rows.jsonl").read_bytes().splitlines(keepends=True)
+        (place / "run" / "rows.jsonl").write_bytes(b"".join(lines[:30]))
+        run_sweep(
+            SweepConfig(
+                only,
+                place / "release",
+                distractors=(5,),
+                out=place / "run",
+                on_existing="resume",
+            )
+        )
+        assert counts.asked == QUERIES + 10
+    finally:
+        sys.path.remove(str(place))
+        sys.modules.pop("counts", None)
+
+
+def test_failed_rows_stay_until_they_are_retried(place: Path) -> None:
+    names = ("late:Flaky", "late:Alone")
+    words = command("run", "--limit", "12", names=names)
+    finish(command("healthy/run", "--limit", "12", names=names))
+    (place / "down").touch()
+    finish(words)
+
+    def failures() -> int:
+        rows = (place / "run" / "rows.jsonl").read_text().splitlines()
+        return sum(json.loads(row)["error"] is not None for row in rows)
+
+    assert failures() == 2 * 4  # 4 of 12 queries, two sizes
+    (place / "down").unlink()
+    before = (place / "run" / "rows.jsonl").read_bytes()
+    finish([*words, "--resume"])
+    assert (place / "run" / "rows.jsonl").read_bytes() == before
+    finish([*words, "--retry-failed"])
+    assert failures() == 0
+    assert_equal_runs(place / "healthy" / "run", place / "run")
+
+
+def test_a_retry_that_fails_again_keeps_the_failures(place: Path) -> None:
+    words = command("run", "--limit", "12", names=("late:Flaky",))
+    (place / "down").touch()
+    finish(words)
+    before = (place / "run" / "rows.jsonl").read_bytes()
+    finish([*words, "--retry-failed"])
+    assert (place / "run" / "rows.jsonl").read_bytes() == before
+
+
+def test_retry_failed_of_another_run_is_refused(place: Path) -> None:
+    run_sweep(config(place, place / "run"))
+    with pytest.raises(UserError, match=r"they differ in pools\.distractors"):
+        run_sweep(config(place, place / "run", retry_failed=True, distractors=(5,)))

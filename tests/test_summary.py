@@ -1,0 +1,302 @@
+"""What a finished run says of itself: cells, intervals, ceilings, the table and its remarks."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from analysis.metrics import recall_at, reciprocal_rank
+from analysis.statistics import Bootstrap
+from analysis.summary import summarise
+from analysis.tables import build_table, remarks
+from corpus import Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from retrievers import Retriever, RetrieverError, Scored, Usage
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from tests.conftest import WriteRelease
+
+
+class FailsOnEven(Retriever):
+    """A retriever that cannot score every second query."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        if int(query.rpartition(" ")[2]) % 2 == 0:
+            raise RetrieverError("even number")
+        return Scored([0.0] * len(pool), usage=Usage(1, 10, 2), repairs={"cut": 1})
+
+
+class FailsAlways(Retriever):
+    """A retriever whose service is down."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        raise RetrieverError("service down")
+
+
+def manifest(**facts: Any) -> dict[str, Any]:
+    return {
+        "fingerprint": {
+            "data": {"sample": False, "split": "dev", "sha256": "0", "queries": 4},
+            "pools": {"strategy": "nested", "seeds": [0], "distractors": [9]},
+            "retrievers": [{"label": "x"}],
+            "seed": 0,
+        },
+        "sessions": {},
+        "rivals": {},
+        "notes": {},
+        "mended": {},
+        **facts,
+    }
+
+
+def row(query: str, above: int | None, tied: int | None = 1, **other: Any) -> dict[str, Any]:
+    error = "broken" if above is None else None
+    return {
+        "query": query,
+        "retriever": "x",
+        "distractors": 9,
+        "pool": "p",
+        "gold": 0,
+        "above": above,
+        "tied": None if above is None else tied,
+        "top": [],
+        "calls": 0,
+        "tokens_in": 0,
+        "tokens_out": 0,
+        "repairs": {},
+        "error": error,
+        **other,
+    }
+
+
+def only_cell(summary: dict[str, Any]) -> dict[str, Any]:
+    [cell] = summary["cells"]
+    return dict(cell)
+
+
+def shown(summary: dict[str, Any]) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(build_table(summary, {"x": (1.5, 0.25)}))
+    return stream.getvalue()
+
+
+def numbered(write_release: WriteRelease, queries: int, pool: int = 5) -> Path:
+    return write_release(
+        [
+            (f"query {i}", [f"memory {i} of kind {j}" for j in range(pool)], i % pool)
+            for i in range(queries)
+        ]
+    )
+
+
+def test_figures_are_means_over_the_rows() -> None:
+    ties = [(0, 1), (1, 4), (3, 1), (0, 2)]
+    cell = only_cell(
+        summarise(manifest(), [row(f"q{i}", *t) for i, t in enumerate(ties)], (1, 5, 10))
+    )
+    for k in (1, 5):
+        figures = cell["recall"][str(k)]
+        assert figures["mean"] == pytest.approx(np.mean([recall_at(k, *t) for t in ties]), abs=1e-6)
+    assert cell["recall"]["1"]["worst"] == 0.25
+    assert cell["recall"]["1"]["best"] == 0.5
+    assert cell["recall"]["1"]["chance"] == 0.1
+    assert cell["reciprocal_rank"]["mean"] == pytest.approx(
+        np.mean([reciprocal_rank(*t) for t in ties]), abs=1e-6
+    )
+    assert cell["reciprocal_rank"]["chance"] == pytest.approx(
+        sum(1 / rank for rank in range(1, 11)) / 10, abs=1e-6
+    )
+    assert cell["tie_rate"] == 0.5
+    assert cell["all_tied"] == 0
+
+
+def test_failed_rows_are_counted_by_cause_and_enter_no_mean() -> None:
+    rows = [row("q0", 0), row("q1", None), row("q2", 9), row("q3", None, error="timeout")]
+    cell = only_cell(summarise(manifest(), rows, (1,)))
+    assert (cell["attempted"], cell["scored"], cell["failed"]) == (4, 2, 2)
+    assert cell["failures"] == {"broken": 1, "timeout": 1}
+    assert cell["recall"]["1"]["mean"] == 0.5  # not 0.25, not 0.75
+
+
+def test_a_cell_of_failures_only_has_no_score_at_all() -> None:
+    cell = only_cell(summarise(manifest(), [row("q0", None), row("q1", None)], (1,)))
+    assert "recall" not in cell
+    assert "reciprocal_rank" not in cell
+    assert (cell["attempted"], cell["scored"], cell["failed"]) == (2, 0, 2)
+
+
+def test_the_interval_is_bootstrapped_over_sessions_with_the_runs_seed() -> None:
+    sessions = {f"q{i}": f"s{i // 4}" for i in range(12)}
+    above = [0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 5]
+    facts = manifest(sessions=sessions)
+    facts["fingerprint"]["seed"] = 11
+    cell = only_cell(summarise(facts, [row(f"q{i}", a) for i, a in enumerate(above)], (1,)))
+    expected = Bootstrap([sessions[f"q{i}"] for i in range(12)], 11).interval(
+        np.array([float(a == 0) for a in above])
+    )
+    got = cell["recall"]["1"]
+    assert (got["low"], got["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert got["interval"] == "bootstrap"
+
+
+def test_equal_values_are_given_wilsons_interval() -> None:
+    figures = only_cell(summarise(manifest(), [row(f"q{i}", 0) for i in range(8)], (1,)))["recall"]
+    assert figures["1"]["interval"] == "wilson"
+    assert figures["1"]["low"] == pytest.approx(0.675592, abs=1e-5)  # 8 of 8
+    assert figures["1"]["high"] == 1.0
+
+
+def test_usage_and_repairs_are_added_up() -> None:
+    rows = [
+        row("q0", 0, calls=2, tokens_in=100, tokens_out=7, repairs={"cut": 1}),
+        row("q1", 0, calls=1, tokens_in=50, tokens_out=3, repairs={"cut": 2, "fenced": 1}),
+    ]
+    cell = only_cell(summarise(manifest(), rows, (1,)))
+    assert (cell["calls"], cell["tokens_in"], cell["tokens_out"]) == (3, 150, 10)
+    assert cell["repairs"] == {"cut": 3, "fenced": 1}
+
+
+def test_a_summary_can_be_made_again_for_other_ks() -> None:
+    rows = [row("q0", 2), row("q1", 6)]
+    assert list(only_cell(summarise(manifest(), rows, (3, 7)))["recall"]) == ["3", "7"]
+
+
+def test_failures_of_a_real_sweep(write_release: WriteRelease, tmp_path: Path) -> None:
+    root = numbered(write_release, 5)
+    name = f"{__name__}:FailsOnEven"
+    config = SweepConfig(
+        (Configuration("x", name, {}),), data=root, distractors=(4,), ks=(1,), out=tmp_path / "run"
+    )
+    cell = run_sweep(config).summary["cells"][0]
+    assert (cell["attempted"], cell["scored"], cell["failed"]) == (5, 2, 3)
+    assert cell["failures"] == {"even number": 3}
+    assert cell["recall"]["1"]["mean"] == 0.2
+    assert (cell["calls"], cell["tokens_in"], cell["repairs"]) == (2, 20, {"cut": 2})
+
+
+def test_no_rows_scored_is_an_error(write_release: WriteRelease, tmp_path: Path) -> None:
+    config = SweepConfig(
+        (Configuration("x", f"{__name__}:FailsAlways", {}),),
+        data=numbered(write_release, 5),
+        distractors=(4,),
+        out=tmp_path / "run",
+    )
+    with pytest.raises(UserError, match=r"not one of 5 rows could be scored \(service down: 5\)"):
+        run_sweep(config)
+
+
+def test_one_retriever_that_fails_leaves_the_other_its_figures(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    config = SweepConfig(
+        (Configuration("x", f"{__name__}:FailsAlways", {}), Configuration("c", "constant", {})),
+        data=numbered(write_release, 5),
+        distractors=(4,),
+        ks=(1,),
+        out=tmp_path / "run",
+    )
+    broken, fine = run_sweep(config).summary["cells"]
+    assert "recall" not in broken
+    assert fine["recall"]["1"]["mean"] == 0.2
+
+
+def test_pool_seeds_are_averaged(write_release: WriteRelease, tmp_path: Path) -> None:
+    root = numbered(write_release, 8)
+
+    def recall(name: str, seeds: tuple[int, ...]) -> dict[str, Any]:
+        config = SweepConfig(
+            (Configuration("random", "random", {}),),
+            data=root,
+            pool_seeds=seeds,
+            distractors=(20,),
+            ks=(5,),
+            out=tmp_path / name,
+        )
+        [cell] = run_sweep(config).summary["cells"]
+        return dict(cell)
+
+    single = [recall(f"seed{seed}", (seed,))["recall"]["5"]["mean"] for seed in (0, 1, 2)]
+    assert len(set(single)) > 1, "the pools of several seeds must differ"
+    together = recall("all", (0, 1, 2))
+    assert together["attempted"] == 24
+    assert together["recall"]["5"]["mean"] == pytest.approx(np.mean(single), abs=1e-6)
+
+
+def test_several_seeds_of_a_query_are_one_cluster(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    # Three pools of one query are not three independent queries.
+    root = numbered(write_release, 8)
+    config = SweepConfig(
+        (Configuration("constant", "constant", {}),),
+        data=root,
+        pool_seeds=(0, 1, 2),
+        distractors=(4,),
+        ks=(1,),
+        out=tmp_path / "run",
+    )
+    figures = run_sweep(config).summary["cells"][0]["recall"]["1"]
+    one = run_sweep(
+        SweepConfig(config.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one")
+    ).summary["cells"][0]["recall"]["1"]
+    assert (figures["low"], figures["high"]) == (one["low"], one["high"])
+
+
+def test_the_table_shows_every_promised_column() -> None:
+    rows = [row("q0", 0), row("q1", 2, 2), row("q2", None)]
+    text = shown(summarise(manifest(), rows, (1, 5)))
+    head = next(line for line in text.splitlines() if "retriever" in line)
+    for column in ("R@1 [95 %]", "R@5", "E[RR]", "tied", "chance", "attempted", "scored", "failed"):
+        assert column in head
+    line = next(line for line in text.splitlines() if line.strip().startswith("x "))
+    assert "0.500 [0.000, 1.000]" in line
+    assert "0.1000" in line  # chance at k = 1
+    assert "50.0%" in line  # tie rate
+    assert line.split()[-7:] == ["3", "2", "1", "1.5", "+", "0.2", "s"]
+
+
+def test_a_cell_without_scores_is_shown_as_dashes() -> None:
+    text = shown(summarise(manifest(), [row("q0", None)], (1, 5)))
+    line = next(line for line in text.splitlines() if line.strip().startswith("x "))
+    assert line.split()[2:-4] == ["-", "-", "-", "-", "-", "-", "1", "0", "1"]
+
+
+def test_the_sample_is_called_a_sample() -> None:
+    facts = manifest()
+    assert "sample" not in shown(summarise(facts, [row("q0", 0)], (1,)))
+    facts["fingerprint"]["data"]["sample"] = True
+    assert "sample, not AlpsBench" in shown(summarise(facts, [row("q0", 0)], (1,)))
+
+
+def test_remarks_name_what_a_reader_must_know() -> None:
+    facts = manifest(
+        mended={"byte order mark": 1},
+        notes={"x": {"truncated_queries": 1, "of_queries": 4, "truncated_memories": 0}},
+        rivals={"9/0": {"q0": 2}},
+    )
+    rows = [row("q0", 0, 10), row("q1", None, error="timeout"), row("q2", 0)]
+    text = "\n".join(remarks(summarise(facts, rows, (1,))))
+    for expected in (
+        "x at 9: 1 failed: timeout",
+        "x at 9: 1 of 2 queries match nothing",
+        "R@1 cannot exceed 0.750",
+        "truncated queries: 1 of 4",
+        "byte order mark x 1",
+    ):
+        assert expected in text
+    assert "truncated memories" not in text
+
+
+def test_a_clean_run_needs_only_the_legend() -> None:
+    assert len(remarks(summarise(manifest(), [row("q0", 0)], (1,)))) == 1
+
+
+def test_summaries_are_json_without_nan() -> None:
+    for rows in ([row("q0", None)], [row("q0", 0)], [row("q0", 0, 10), row("q1", None)]):
+        json.dumps(summarise(manifest(), rows, (1, 50)), allow_nan=False)
