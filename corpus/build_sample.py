@@ -28,13 +28,16 @@ Entry = dict[str, Any]
 
 def read_sessions(source: Path = SOURCE) -> list[Entry]:
     """The hand-written sessions, by id."""
-    lines = [line for path in sorted(source.glob("*.jsonl")) for line in path.open("rb")]
-    sessions: list[Entry] = [json.loads(line) for line in lines if line.strip()]
+    sessions = [line for path in sorted(source.glob("*.jsonl")) for line in _lines(path)]
     return sorted(sessions, key=lambda session: str(session["id"]))
 
 
+def _lines(path: Path) -> list[Entry]:
+    return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+
+
 def build(target: Path, sessions: list[Entry]) -> None:
-    """Write `target/dev/task1` and `target/dev/task3/d100`, model_input and reference_output."""
+    """Write all tracks under `target/dev`, model_input and reference_output of each."""
     mine = {session["id"]: _own_items(session) for session in sessions}
     # Whatever another user said may be a distractor, whether it was a gold, a near miss or neither.
     common = [
@@ -48,6 +51,7 @@ def build(target: Path, sessions: list[Entry]) -> None:
     weights = [8 if _number(memory["value"]) % 12 == 0 else 1 for memory, _ in common]
     share = -(-len(dealt) // len(sessions))
     tasks: dict[str, list[Entry]] = {name: [] for name in ("in1", "ref1", "in3", "ref3")}
+    tracks = {"1": "task1", "3": f"task3/d{DISTRACTORS}"}
     for number, session in enumerate(sessions):
         items = mine[session["id"]]
         gold = next(item for item in items if item["gold"])
@@ -61,11 +65,101 @@ def build(target: Path, sessions: list[Entry]) -> None:
         pool = [_candidate(gold), *(_candidate(m, gold["memory_id"]) for m in members)]
         pool.sort(key=lambda candidate: rng.random())
         _write_rows(session, items, gold, pool, tasks)
-    for task, track in (("1", "task1"), ("3", f"task3/d{DISTRACTORS}")):
-        folder = target / "dev" / track
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "model_input.jsonl", tasks["in" + task])
-        _write(folder / "reference_output.jsonl", tasks["ref" + task])
+    for task, track in tracks.items():
+        _write_track(target / "dev" / track, tasks["in" + task], tasks["ref" + task])
+    build_update_rows(target, sessions)
+    build_utilization_rows(target, sessions)
+
+
+def build_update_rows(target: Path, sessions: list[Entry], source: Path = SOURCE) -> None:
+    """Write `target/dev/task2` from the sessions for which an update was written."""
+    by_id = {session["id"]: session for session in sessions}
+    inputs, references = [], []
+    for update in _lines(source / "updates" / "updates.jsonl"):
+        session = by_id[update["id"]]
+        name = _name(session)
+        items = [_item(item, name, session) for item in _own_items(session)]
+        changed = next(item for item in items if item["value"] == update["changes"])
+        head = {"benchmark_id": name, "task": "task2", "session_id": name, "canonical_id": name}
+        body = {
+            "old_dialogue": session["dialogue"],
+            "new_dialogue": update["new_dialogue"],
+            "memory": items,
+            "query": "",
+            "metadata": {"session_id": name, "selected_memory_id": changed["memory_id"]},
+        }
+        inputs.append({**head, "stratum": changed["label"], "input": body})
+        fresh = {"evidence": None, "reasoning": None}
+        answer = [item for item in items if item is not changed]
+        answer.append(
+            {
+                **changed,
+                **fresh,
+                "memory_id": f"{changed['memory_id']}_updated",
+                "value": update["changed_to"],
+            }
+        )
+        added = {**changed, **fresh, **update["new"], "memory_id": "m_new_1"}
+        added["confidence"] = 0.9 if added["type"] == "direct" else 0.6
+        references.append({**head, "gold": {"answer": [*answer, added]}})
+    _write_track(target / "dev" / "task2", inputs, references)
+
+
+ABILITY = {"PA": 1, "PF": 2, "VRA": 3, "CF": 4, "EI": 5}
+
+
+def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = SOURCE) -> None:
+    """Write `target/dev/task4_ability1` to 5: a session's dimension says which."""
+    more = {line["id"]: line["queries"] for line in _lines(source / "updates" / "feelings.jsonl")}
+    tasks: dict[int, tuple[list[Entry], list[Entry]]] = {n: ([], []) for n in ABILITY.values()}
+    for session in sessions:
+        ability = ABILITY[session["dimension"]]
+        name = f"ability{ability}_{_name(session)}"
+        head = {
+            "benchmark_id": name,
+            "task": "task4",
+            "ability": f"ability{ability}",
+            "session_id": name,
+            "canonical_id": name,
+        }
+        texts = [{"query": session["query"]}, *more.get(session["id"], ())]
+        if ability == ABILITY["EI"]:
+            texts[0]["category"] = "Emotional Support"
+        queries = [{"query_id": f"{name}:{i}", **text} for i, text in enumerate(texts)]
+        items = [_item(item, _name(session), session) for item in _own_items(session)]
+        keys = ("memory_id", "label", "value", "evidence")
+        chosen = next(i for i in items if i["value"] == session["gold"]["value"])
+        selected = {key: chosen[key] for key in ("memory_id", "value")}
+        given: Entry = {"query": session["query"], "dialogue_history": session["dialogue"]}
+        if ability == ABILITY["PA"]:  # the release carries the gold here; no loader may read it
+            given = {"query": session["query"], "selected_memory": selected}
+        body = {
+            "query": session["query"],
+            "queries": queries,
+            "model_input": given,
+            "audit_context": {"conversation": session["dialogue"], "source_dataset_file": None},
+        }
+        gold = {
+            "memory_key": chosen["memory_id"],
+            "selected_memory": selected,
+            "extracted_memory": [{key: item[key] for key in keys} for item in items],
+            "conversation": session["dialogue"],
+        }
+        inputs, references = tasks[ability]
+        inputs.append({**head, "stratum": "UNKNOWN", "input": body})
+        references.append({**head, "gold": gold})
+    for ability, (inputs, references) in tasks.items():
+        _write_track(target / "dev" / f"task4_ability{ability}", inputs, references)
+
+
+def _write_track(folder: Path, inputs: list[Entry], references: list[Entry]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "model_input.jsonl", inputs)
+    _write(folder / "reference_output.jsonl", references)
+
+
+def _name(session: Entry) -> str:
+    return "sample_" + str(session["id"]).replace("-", "_")
 
 
 def _own_items(session: Entry) -> list[Entry]:
@@ -90,7 +184,7 @@ def _write_rows(
     pool: list[Entry],
     tasks: dict[str, list[Entry]],
 ) -> None:
-    name = "sample_" + session["id"].replace("-", "_")
+    name = _name(session)
     head = {"benchmark_id": name, "session_id": name, "canonical_id": name}
     stratum = {"stratum": gold["label"]}
     turns = {"sessions": [{"session_id": name, "turns": session["dialogue"]}]}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from corpus.errors import DataError
-from corpus.jsonl import clean_text
+from corpus.jsonl import Repairs, clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,35 @@ class Fields:
 
     def text(self, value: Any, field: str, where: str = "") -> str:
         """`value[field]` as clean text."""
-        return clean_text(self.take(value, field, str, where), self.repairs)
+        raw = self.take(value, field, str, where)
+        before = dict(self.repairs)
+        text = clean_text(raw, self.repairs)
+        if text is not raw and isinstance(self.repairs, Repairs):
+            for kind, count in self.repairs.items():
+                if count > before.get(kind, 0):
+                    self.repairs.at(kind, self.path, self.line)
+        return text
 
     def optional_text(self, value: Any, field: str, where: str = "") -> str | None:
         """`value[field]` as clean text, None where it is missing or null."""
         if isinstance(value, dict) and value.get(field) is None:
             return None
         return self.text(value, field, where)
+
+    def number(self, value: Any, field: str, where: str = "") -> float | None:
+        """`value[field]` as a number, None where it is missing or null."""
+        found = value.get(field) if isinstance(value, dict) else None
+        if found is not None and (isinstance(found, bool) or not isinstance(found, int | float)):
+            raise self.fault(
+                f"field `{where}.{field}` must be a number, not {type(found).__name__}"
+            )
+        return None if found is None else float(found)
+
+    def objects(self, value: Any, field: str, where: str = "") -> Iterator[tuple[str, Any]]:
+        """The members of the list `value[field]`, each with its name for messages."""
+        name = f"{where}.{field}" if where else field
+        for i, member in enumerate(self.take(value, field, list, where)):
+            yield f"{name}[{i}]", member
 
 
 _NAMES: dict[type, str] = {str: "a string", dict: "an object", list: "a list"}

@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -18,6 +18,48 @@ _LFS = b"version https://git-lfs"
 _BOM = b"\xef\xbb\xbf"
 # U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+OnFault = Callable[[DataError], None]
+
+
+class Repairs(Counter[str]):
+    """Counts of what was mended, with the first places of each kind.
+
+    `seen` counts what is unusual but was kept as it is.
+    """
+
+    PLACES = 5
+    LONG = 1_000_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, list[str]] = {}
+        self.seen: Counter[str] = Counter()
+
+    def at(self, kind: str, path: Path, line: int) -> None:
+        """Remember a place, without counting."""
+        places = self.places.setdefault(kind, [])
+        if len(places) < self.PLACES:
+            places.append(f"{path.name}:{line}")
+
+    def look(self, raw: bytes, path: Path, line: int) -> None:
+        """Count what a raw line shows that readers are known to trip over."""
+        for kind, found in (
+            ("CRLF line end", raw.endswith(b"\r\n")),
+            ("U+2028 or U+2029 inside a string", b"\xe2\x80\xa8" in raw or b"\xe2\x80\xa9" in raw),
+            (f"line over {self.LONG:,} bytes", len(raw) > self.LONG),
+        ):
+            if found:
+                self.seen[kind] += 1
+                self.at(kind, path, line)
+
+
+def note(repairs: Counter[str], kind: str, path: Path, line: int) -> None:
+    """Count one repair, and its place where places are kept."""
+    repairs[kind] += 1
+    if isinstance(repairs, Repairs):
+        repairs.at(kind, path, line)
 
 
 def find_jsonl(folder: Path, stem: str) -> Path | None:
@@ -50,14 +92,18 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def read_jsonl(
-    path: Path, repairs: Counter[str], digest: Any | None = None
+    path: Path,
+    repairs: Counter[str],
+    digest: Any | None = None,
+    on_fault: OnFault | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object) for every non-blank line of `path`.
 
     Lines end at a line feed and nowhere else, so U+2028 inside a string cuts nothing. `repairs`
     counts what was passed over or mended; `digest`, a hashlib object, is fed the bytes read.
 
-    Raises DataError with file and line for anything that is not one JSON object a line.
+    Raises DataError with file and line for anything that is not one JSON object a line. With
+    `on_fault` such a line is handed to it instead, and reading goes on behind it.
     """
     number = 0
     seen = False
@@ -69,18 +115,27 @@ def read_jsonl(
                     digest.update(raw)
                 if number == 1 and raw.startswith(_BOM):
                     raw = raw[len(_BOM) :]
-                    repairs["byte order mark"] += 1
+                    note(repairs, "byte order mark", path, number)
                 if not raw.strip():
-                    repairs["blank line"] += 1
+                    note(repairs, "blank line", path, number)
                     continue
                 seen = True
-                yield number, _parse(raw, path, number)
+                if isinstance(repairs, Repairs):
+                    repairs.look(raw, path, number)
+                try:
+                    value = _parse(raw, path, number)
+                except DataError as error:
+                    if on_fault is None:
+                        raise
+                    on_fault(error)
+                    continue
+                yield number, value
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"cannot be read ({error})", path=path, line=number + 1 if number else None
         ) from error
     if not seen:
-        raise DataError("the file is empty", path=path, todo="Fetch it again; nothing was scored")
+        raise DataError("the file is empty", path=path, todo="Fetch it again; nothing was read")
 
 
 def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:

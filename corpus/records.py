@@ -19,6 +19,92 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One utterance of a dialogue; `role` is `user` or `assistant` in the release."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a memory was read from: utterances by number, from 0, and their text."""
+
+    session_id: str
+    utterances: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A structured memory. Everything but its text may be missing."""
+
+    text: str
+    id: str | None = None
+    label: str | None = None
+    type: str | None = None
+    confidence: float | None = None
+    time_scope: str | None = None
+    attitude: str | None = None
+    emotion: str | None = None
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task1Row:
+    """Extraction: a dialogue in; `gold` the memories to be found in it, None without references."""
+
+    benchmark_id: str
+    session_id: str
+    dialogue: tuple[Turn, ...]
+    line: int
+    gold: tuple[MemoryItem, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task2Row:
+    """Update: memories and a new dialogue in; `gold` the memories as they should be after it."""
+
+    benchmark_id: str
+    session_id: str
+    old_dialogue: tuple[Turn, ...]
+    new_dialogue: tuple[Turn, ...]
+    memories: tuple[MemoryItem, ...]
+    line: int
+    gold: tuple[MemoryItem, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question of a task 4 row; `category` is known for ability 5 alone."""
+
+    query_id: str
+    text: str
+    category: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task4Gold:
+    """The memory that a good answer uses, and all that were read from the history."""
+
+    selected: MemoryItem
+    memories: tuple[MemoryItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task4Row:
+    """Utilization: questions (several in ability 5) and the history to answer them from."""
+
+    benchmark_id: str
+    session_id: str
+    ability: int
+    queries: tuple[Query, ...]
+    history: tuple[Turn, ...]
+    line: int
+    gold: Task4Gold | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Task3Row:
     """One retrieval query with the candidates of the file, gold included.
 
@@ -31,8 +117,8 @@ class Task3Row:
     query: str
     candidates: tuple[Memory, ...]
     memory_ids: tuple[str, ...]
-    gold: int | None
     line: int
+    gold: int | None = None
 
     @property
     def gold_memory(self) -> Memory:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import find_jsonl, new_digest, read_jsonl
+from corpus.jsonl import find_jsonl, new_digest
 from corpus.records import Memory, Task3File, Task3Row
+from corpus.stream import Track, stream
 
 
 def load_task3(folder: Path, size: int) -> Task3File:
@@ -21,30 +22,22 @@ def load_task3(folder: Path, size: int) -> Task3File:
 
     Raises DataError, with file and line, for a fault in either file.
     """
-    place = folder / "task3" / f"d{size}"
-    inputs = find_jsonl(place, "model_input")
-    if inputs is None:
-        raise DataError("no model_input.jsonl here", path=place)
+    track = task3_track(size)
     repairs: Counter[str] = Counter()
-    digest = new_digest()
-    rows: dict[str, Task3Row] = {}
-    repeated = 0
-    for line, value in read_jsonl(inputs, repairs, digest):
-        row = _read_input(value, Fields(inputs, line, repairs))
-        if row.benchmark_id in rows:
-            raise DataError(
-                f"benchmark_id `{row.benchmark_id}` stands twice,"
-                f" first on line {rows[row.benchmark_id].line}",
-                path=inputs,
-                line=line,
-                todo="Keep one of the two rows",
-            )
-        repeated += len(set(row.memory_ids)) < len(row.memory_ids)
-        rows[row.benchmark_id] = row
-    references = find_jsonl(place, "reference_output")
-    if references is not None:
-        rows = _with_gold(rows, inputs, references, repairs, digest)
-    return Task3File(inputs, size, tuple(rows.values()), digest.hexdigest(), repairs, repeated)
+    digests = (new_digest(), new_digest())
+    rows = sorted(stream(folder, track, repairs, digests=digests), key=lambda row: row.line)
+    both = new_digest()
+    for digest in digests:
+        both.update(digest.digest())
+    path = find_jsonl(folder / track.name, "model_input")
+    assert path is not None
+    repeated = sum(len(set(row.memory_ids)) < len(row.memory_ids) for row in rows)
+    return Task3File(path, size, tuple(rows), both.hexdigest(), repairs, repeated)
+
+
+def task3_track(size: int) -> Track[Task3Row]:
+    """The track `task3/d<size>`."""
+    return Track(f"task3/d{size}", _read_input, _place_gold)
 
 
 def _read_input(value: dict[str, Any], fields: Fields) -> Task3Row:
@@ -69,36 +62,8 @@ def _read_input(value: dict[str, Any], fields: Fields) -> Task3Row:
         query=fields.text(body, "query", "input"),
         candidates=tuple(memories),
         memory_ids=tuple(ids),
-        gold=None,
         line=fields.line,
     )
-
-
-def _with_gold(
-    rows: dict[str, Task3Row], inputs: Path, references: Path, repairs: Counter[str], digest: Any
-) -> dict[str, Task3Row]:
-    done: dict[str, int] = {}
-    filled = dict(rows)
-    for line, value in read_jsonl(references, repairs, digest):
-        fields = Fields(references, line, repairs)
-        benchmark_id = fields.text(value, "benchmark_id")
-        if benchmark_id in done:
-            raise fields.fault(
-                f"benchmark_id `{benchmark_id}` stands twice, first on line {done[benchmark_id]}",
-                "Keep one of the two rows",
-            )
-        if benchmark_id not in rows:
-            raise fields.fault(f"benchmark_id `{benchmark_id}` has no row in {inputs.name}")
-        done[benchmark_id] = line
-        filled[benchmark_id] = _place_gold(rows[benchmark_id], value, fields)
-    for benchmark_id, row in rows.items():
-        if benchmark_id not in done:
-            raise DataError(
-                f"benchmark_id `{benchmark_id}` has no row in {references.name}",
-                path=inputs,
-                line=row.line,
-            )
-    return filled
 
 
 def _place_gold(row: Task3Row, value: dict[str, Any], fields: Fields) -> Task3Row:
@@ -111,12 +76,4 @@ def _place_gold(row: Task3Row, value: dict[str, Any], fields: Fields) -> Task3Ro
             f" {'nowhere' if not places else f'{len(places)} times'} in its pool",
             "A pool holds its gold exactly once",
         )
-    return Task3Row(
-        row.benchmark_id,
-        row.session_id,
-        row.query,
-        row.candidates,
-        row.memory_ids,
-        places[0],
-        row.line,
-    )
+    return replace(row, gold=places[0])

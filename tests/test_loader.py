@@ -197,7 +197,7 @@ def test_truncated_gz_is_a_fault_at_the_line_where_it_ends(root: Path) -> None:
     rng = random.Random(7)
     rows = [
         {
-            "benchmark_id": f"q{i}",
+            "benchmark_id": f"noise{i}",
             "input": {
                 "query": f"{rng.getrandbits(4000):x}",
                 "candidate_memories": [
