@@ -123,13 +123,17 @@ def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = S
             "canonical_id": name,
         }
         texts = [{"query": session["query"]}, *more.get(session["id"], ())]
-        if ability == ABILITY["EI"]:
+        feelings = ability == ABILITY["EI"]
+        if feelings:
             texts[0]["category"] = "Emotional Support"
-        queries = [{"query_id": f"{name}:{i}", **text} for i, text in enumerate(texts)]
+        first = 0 if feelings else 1
+        queries = [{"query_id": f"{name}:{i}", **text} for i, text in enumerate(texts, first)]
         items = [_item(item, _name(session), session) for item in _own_items(session)]
-        keys = ("memory_id", "label", "value", "evidence")
+        # As in the release, ability 5 gives no ids.
+        keys = ["label", "value", "evidence"]
         chosen = next(i for i in items if i["value"] == session["gold"]["value"])
-        selected = {key: chosen[key] for key in ("memory_id", "value")}
+        selected = {key: chosen[key] for key in (keys if feelings else ("memory_id", "value"))}
+        keys = keys if feelings else ["memory_id", *keys]
         given: Entry = {"query": session["query"], "dialogue_history": session["dialogue"]}
         if ability == ABILITY["PA"]:  # the release carries the gold here; no loader may read it
             given = {"query": session["query"], "selected_memory": selected}
@@ -140,9 +144,9 @@ def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = S
             "audit_context": {"conversation": session["dialogue"], "source_dataset_file": None},
         }
         gold = {
-            "memory_key": chosen["memory_id"],
+            "memory_key": None if feelings else chosen["memory_id"],
             "selected_memory": selected,
-            "extracted_memory": [{key: item[key] for key in keys} for item in items],
+            "extracted_memory": [{k: item[k] for k in keys} for item in items],
             "conversation": session["dialogue"],
         }
         inputs, references = tasks[ability]

@@ -20,8 +20,8 @@ _ENGLISH_127 = """
 """
 ENGLISH_127 = frozenset(_ENGLISH_127.split())
 
-# What NLTK's word tokenizer leaves of "don't", "I'm", "we've", ... once quotes are dropped.
-CONTRACTIONS = frozenset(("n't", "m", "re", "ve", "ll", "d", "s", "t"))
+# What NLTK's word tokenizer cuts off "don't", "I'm", "we've", ...
+CONTRACTIONS = frozenset(("n't", "'m", "'re", "'ve", "'ll", "'d", "'s"))
 
 # Words of Latin script are told apart by these; English first, so that it wins a draw.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
@@ -45,5 +45,5 @@ def stopwords(language: str) -> frozenset[str]:
 
 def latin_language(words: list[str]) -> str:
     """The language of `LATIN` with the most stopwords among `words`, English on a draw."""
-    held = set(words)
+    held = {word for word in words if len(word) > 1}  # a lone letter is no evidence
     return max(LATIN, key=lambda language: len(held & stopwords(language)))

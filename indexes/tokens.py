@@ -19,7 +19,11 @@ _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
 
 
 # NLTK cuts "can't" and "won't" into these and "n't".
-_WHOLE = {"ca": "can", "wo": "will"}
+_WHOLE = {"ca": "can", "wo": "will", "sha": "shall"}
+# French and Italian articles and pronouns that lean on the next word: l'eau, qu'il, dell'arte.
+_ELIDED = re.compile(r"((?:jus|lors|puis|quoi)?qu|[cdjlmnst]|(?:d|n)?ell|d?all|sull|un)'(?=\w)")
+# The list of Arabic stopwords is spelled without hamza on its alefs.
+_BARE_ALEF = str.maketrans("أإآ", "ااا")
 
 
 class Tokens(NamedTuple):
@@ -86,8 +90,12 @@ class _Barred:
         self.latin = latin_language(latin) if latin else "english"
 
     def __call__(self, script: str, word: str) -> bool:
+        if script == "Cont":
+            return True
+        if script == "Arab":
+            word = word.translate(_BARE_ALEF)
         language = self.latin if script == "Latn" else BY_SCRIPT.get(script)
-        return language is not None and (word in stopwords(language) or word in CONTRACTIONS)
+        return language is not None and word in stopwords(language)
 
 
 def normalise(text: str) -> str:
@@ -111,18 +119,29 @@ def _invisible() -> Any:
 
 
 def _words(text: str) -> list[tuple[str, str]]:
-    """(script, word) in order of reading; script is ISO 15924, "Zyyy" for digits and the rest."""
+    """(script, word) in order of reading.
+
+    Scripts are named as in ISO 15924, "Zyyy" for digits and the rest; "Cont" marks what was cut
+    off a contraction or elided.
+    """
     tokenize, piece, unspaced, cluster, scripts = _tools()
     found: list[tuple[str, str]] = []
     for chunk in tokenize(text):
+        if chunk == "n't" and found and found[-1][1] in _WHOLE:
+            found[-1] = ("Latn", _WHOLE[found[-1][1]])
+        if chunk in CONTRACTIONS:
+            found.append(("Cont", chunk.strip("'")))
+            continue
         for word in piece(chunk):
-            if word == "n't" and found and found[-1][1] in _WHOLE:
-                found[-1] = ("Latn", _WHOLE[found[-1][1]])
             if unspaced.match(word):
                 clusters = cluster(word)
                 pairs = pairwise(clusters)
                 found += [("Hani", a + b) for a, b in pairs] or [("Hani", word)]
             else:
+                elided = _ELIDED.match(word)
+                if elided:
+                    found.append(("Cont", elided[1]))
+                    word = word[elided.end() :]
                 found.append((_script(word, scripts), word))
     return found
 

@@ -89,7 +89,7 @@ def build(configuration: Configuration, run: RunContext) -> Retriever:
         instance = cls.from_run(settings, run)
     except UserError as error:
         raise UserError(f"{configuration.label}: {error}") from error
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise UserError(f"{configuration.label}: {error}") from error
     instance._configured = {**_defaults(cls), **settings}
     return instance
@@ -123,9 +123,14 @@ def _defaults(cls: type[Retriever]) -> dict[str, Any]:
 def _coerce(cls: type[Retriever], configuration: Configuration) -> dict[str, Any]:
     if not configuration.settings:
         return {}
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-    hints = typing.get_type_hints(cls.__init__)
+    try:
+        hints = typing.get_type_hints(cls.__init__)
+    except NameError as error:
+        raise UserError(
+            f"{configuration.name}: an annotation of its constructor can't be read ({error})"
+        ) from error
     known = {name: hints.get(name, str) for name in _parameters(cls)}
     settings: dict[str, Any] = {}
     for key, text in configuration.settings.items():
@@ -142,6 +147,8 @@ def _coerce(cls: type[Retriever], configuration: Configuration) -> dict[str, Any
             settings[key] = TypeAdapter(known[key]).validate_strings(text)
         except ValidationError as error:
             raise UserError(f"{where}: {error.errors()[0]['msg']}") from None
+        except PydanticUserError as error:
+            raise UserError(f"{where}: a {known[key]} can't be given as text") from error
     return settings
 
 

@@ -17,7 +17,7 @@ from task3.sweep import app
 
 FILES = [
     f"dev/{track}/{name}.jsonl"
-    for track in ("task1", "task3/d100")
+    for track in ("task1", "task2", "task3/d100", *(f"task4_ability{n}" for n in range(1, 6)))
     for name in ("model_input", "reference_output")
 ]
 DIMENSIONS = {"PA", "PF", "VRA", "CF", "EI"}
