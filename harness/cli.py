@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from harness.errors import UserError
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, answered like Ctrl-C."""
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 @contextmanager
 def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn UserError and `kinds` into one line on stderr and exit code 2; Ctrl-C into 130."""
+    """Turn UserError and `kinds` into one line on stderr and exit code 2.
+
+    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too.
+    """
     expected: tuple[type[Exception], ...] = (UserError, *kinds)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except expected as error:
         print("error: " + " ".join(str(error).split()), file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("stopped. What was finished is kept; go on with --resume", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(143 if isinstance(stop, Terminated) else 130) from None

@@ -186,6 +186,18 @@ def test_ctrl_c_is_one_line_and_exit_130_and_resumes(place: Path) -> None:
     assert row_count(place / "run") == 2 * QUERIES
 
 
+def test_sigterm_is_one_line_and_exit_143_and_resumes(place: Path) -> None:
+    words = command("run", names=("late:Slow",))
+    process = start_and_wait(words, lambda: row_count(place / "run") >= 16, stderr=subprocess.PIPE)
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert stderr.count("\n") == 1, stderr
+    assert row_count(place / "run") < 2 * QUERIES, "it was to be stopped before its end"
+    finish([*words, "--resume"])
+    assert row_count(place / "run") == 2 * QUERIES
+
+
 def test_ctrl_c_with_one_worker_busy_and_one_waiting_is_one_line(place: Path) -> None:
     # 20 queries are tasks of 16 and 4: the second worker is soon done and waits for more.
     words = command("run", "--limit", "20", "--distractors", "5", names=("late:Marks",))
@@ -209,7 +221,8 @@ def test_a_full_disk_loses_no_row_that_was_whole(place: Path) -> None:
 
     words = command("broken/run", names=("late:Slow",))
     done = subprocess.run(words, capture_output=True, text=True, preexec_fn=small_files)
-    assert done.returncode not in (0, None)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
     assert (place / "broken" / "run" / "rows.jsonl").stat().st_size == limit
     finish([*words, "--resume"])
     finish(command("unbroken/run", names=("late:Slow",)))
