@@ -51,6 +51,7 @@ def manifest(**facts: Any) -> dict[str, Any]:
         "rivals": {},
         "notes": {},
         "mended": {},
+        "pools_with_repeated_ids": 0,
         **facts,
     }
 
