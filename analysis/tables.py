@@ -85,7 +85,9 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
         for cause, count in cell["failures"].items():
             lines.append(f"{where}: {count} failed: {cause}")
         if cell.get("all_tied"):
-            lines.append(f"{where}: {cell['all_tied']} of {cell['scored']} queries match nothing")
+            lines.append(
+                f"{where}: in {cell['all_tied']} of {cell['scored']} pools nothing matches, all tie"
+            )
         for k, recall in cell.get("recall", {}).items():
             if recall["trivial"]:
                 lines.append(f"{where}: R@{k} is trivial, k >= pool of {cell['pool_size']}")

@@ -21,10 +21,12 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
+def one_line_errors(
+    *kinds: type[Exception], on_stop: str = "nothing was written"
+) -> Iterator[None]:
     """Turn UserError and `kinds` into one line on stderr and exit code 2.
 
-    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too.
+    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says `on_stop`.
     """
     expected: tuple[type[Exception], ...] = (UserError, *kinds)
     if threading.current_thread() is threading.main_thread():
@@ -35,5 +37,5 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
         print("error: " + " ".join(str(error).split()), file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
-        print("stopped. What was finished is kept; go on with --resume", file=sys.stderr)
+        print(f"stopped: {on_stop}", file=sys.stderr)
         raise SystemExit(143 if isinstance(stop, Terminated) else 130) from None

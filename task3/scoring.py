@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.metrics import above_tied, display_order, ranked
+from analysis.metrics import above_tied, display_order
 from corpus.pools import Pool, PoolSet, pool_hash
-from corpus.records import Memory
 from retrievers.base import Retriever, RetrieverError, Scored, Usage
+from task3.attempt import attempt
 
 TOP = 10
 Row = dict[str, Any]
@@ -78,14 +78,16 @@ class Scorer:
         if not self.retriever.pool_independent:
             members = [self.pools.texts(self._pool(place)) for place in places]
             queries = [self.pools.rows[place.query].query for place in places]
-            for place, result in zip(places, self._score(queries, members), strict=True):
+            for place, result in zip(
+                places, attempt(self.retriever, queries, members), strict=True
+            ):
                 yield self._row(place, result, slice(None))
             return
         numbers = list(dict.fromkeys(place.query for place in places))
         unions = {n: self._union(n) for n in numbers}
         memories = [[self.pools.memories[i] for i in unions[n]] for n in numbers]
         queries = [self.pools.rows[n].query for n in numbers]
-        results = dict(zip(numbers, self._score(queries, memories), strict=True))
+        results = dict(zip(numbers, attempt(self.retriever, queries, memories), strict=True))
         for place in places:
             at = np.searchsorted(unions[place.query], self._pool(place).members)
             yield self._row(place, results[place.query], at)
@@ -96,23 +98,6 @@ class Scorer:
             np.concatenate([pools[query].members for pools in self.pools.pools.values()])
         )
         return found
-
-    def _score(
-        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> list[Scored | RetrieverError]:
-        """Check results: a wrong shape or value, or a crash, fails its own query alone."""
-        try:
-            results = self.retriever.score_batch(queries, pools)
-            if len(results) != len(queries):
-                raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
-        except MemoryError:
-            raise
-        except Exception as error:
-            if len(queries) > 1:
-                alone = [self._score([q], [p]) for q, p in zip(queries, pools, strict=True)]
-                return [result for one in alone for result in one]
-            results = [_failure(error)]
-        return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
 
     def _row(self, place: Place, result: Scored | RetrieverError, at: slice | Ints) -> Row:
         pool = self._pool(place)
@@ -136,24 +121,3 @@ class Scorer:
 
 def _usage(usage: Usage) -> Row:
     return {"calls": usage.calls, "tokens_in": usage.tokens_in, "tokens_out": usage.tokens_out}
-
-
-def _failure(error: Exception) -> RetrieverError:
-    if isinstance(error, RetrieverError):
-        return error
-    return RetrieverError(f"{type(error).__name__}: {error}")
-
-
-def _checked(result: Any, size: int) -> Scored | RetrieverError:
-    if isinstance(result, RetrieverError):
-        return result
-    scored = result if isinstance(result, Scored) else Scored(result)
-    try:
-        scores = ranked(scored.scores, size)
-        used = Usage(*(int(n) for n in astuple(scored.usage)))
-        repairs = {str(kind): int(n) for kind, n in scored.repairs.items()}
-    except ValueError as error:
-        return RetrieverError(str(error))
-    except Exception as error:
-        return _failure(error)
-    return Scored(scores, usage=used, repairs=repairs)

@@ -67,7 +67,8 @@ def sweep(
     from harness.configurations import parse_configurations, parse_numbers
     from harness.errors import UserError
 
-    with one_line_errors(DataError, OSError):
+    kept = "what was finished is kept; go on with --resume"
+    with one_line_errors(DataError, OSError, on_stop=kept):
         from corpus.pools import STRATEGIES
         from task3.config import SweepConfig
 

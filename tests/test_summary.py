@@ -285,7 +285,7 @@ def test_remarks_name_what_a_reader_must_know() -> None:
     text = "\n".join(remarks(summarise(facts, rows, (1,))))
     for expected in (
         "x at 9: 1 failed: timeout",
-        "x at 9: 1 of 2 queries match nothing",
+        "x at 9: in 1 of 2 pools nothing matches, all tie",
         "R@1 cannot exceed 0.750",
         "truncated queries: 1 of 4",
         "byte order mark x 1",

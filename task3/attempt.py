@@ -1,0 +1,53 @@
+"""Asking a retriever for scores so that a fault fails its own query alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+from analysis.metrics import ranked
+from corpus.records import Memory
+from retrievers.base import Retriever, RetrieverError, Scored, Usage
+
+
+def attempt(
+    retriever: Retriever, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+) -> list[Scored | RetrieverError]:
+    """One result a query: scores as float32 of shape (len(pool),), or the cause of its failure.
+
+    A batch that crashes is tried again query by query. Only MemoryError is raised.
+    """
+    try:
+        results = retriever.score_batch(queries, pools)
+        if len(results) != len(queries):
+            raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
+    except MemoryError:
+        raise
+    except Exception as error:
+        if len(queries) > 1:
+            alone = [attempt(retriever, [q], [p]) for q, p in zip(queries, pools, strict=True)]
+            return [result for one in alone for result in one]
+        results = [_failure(error)]
+    return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
+
+
+def _failure(error: Exception) -> RetrieverError:
+    if isinstance(error, RetrieverError):
+        return error
+    return RetrieverError(f"{type(error).__name__}: {error}")
+
+
+def _checked(result: Any, size: int) -> Scored | RetrieverError:
+    if isinstance(result, RetrieverError):
+        return result
+    scored = result if isinstance(result, Scored) else Scored(result)
+    try:
+        scores = ranked(scored.scores, size)
+        used = Usage(*(int(n) for n in astuple(scored.usage)))
+        repairs = {str(kind): int(n) for kind, n in scored.repairs.items()}
+    except ValueError as error:
+        return RetrieverError(str(error))
+    except Exception as error:
+        return _failure(error)
+    return Scored(scores, usage=used, repairs=repairs)

@@ -1,0 +1,114 @@
+"""`python -m task3.predict --retriever bm25`: official prediction rows of one retriever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def predict(
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retriever",
+            metavar="[LABEL=]NAME",
+            help="bm25, minilm, dense, ...; your own as package.module:Class.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="LABEL.KEY=VALUE", help="A setting of it. May be repeated."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it; needs no references.")] = "dev",
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Which released pool. Default: the smallest.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the choice among ties and of random retrievers.")
+    ] = 0,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("predictions.jsonl"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
+    ] = False,
+) -> None:
+    """Choose one memory for every query of a released pool.
+
+    Writes a row {benchmark_id, answer, reason, selected_memory_id} a query, in file order.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.configurations import parse_configurations
+    from harness.errors import UserError
+
+    with one_line_errors(DataError, OSError):
+        configurations = parse_configurations(retriever or [], setting or [])
+        if len(configurations) > 1:
+            raise UserError("--retriever: a file holds the answers of one. Name only one")
+        _refuse(out, overwrite)
+        _run(configurations[0], data, split, size, seed, out)
+
+
+def _refuse(out: Path, overwrite: bool) -> None:
+    """Say what is wrong with --out before anything is scored."""
+    from harness.errors import UserError
+
+    if out.exists() and not out.is_file():
+        raise UserError(f"{out}: is not a file. Give another --out")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+
+
+def _run(
+    configuration: object, data: Path | None, split: str, size: int | None, seed: int, out: Path
+) -> None:
+    import gzip
+    import sys
+
+    from harness.configurations import Configuration
+    from harness.errors import UserError
+    from harness.files import write_atomically
+    from harness.run_folder import encode_row
+    from retrievers.base import RunContext
+    from retrievers.registry import build
+    from task3.answers import answer_all, bank_of
+    from task3.released import load_released
+
+    assert isinstance(configuration, Configuration)
+    file = load_released(data, split, size)
+    retriever = build(configuration, RunContext(seed, bank_of(file)))
+    try:
+        answers = answer_all(configuration.label, retriever, file, seed)
+    except MemoryError as error:
+        raise UserError(f"{configuration.label}: out of memory ({error})") from error
+    causes = "; ".join(f"{' '.join(c.split())}: {n}" for c, n in answers.failed.most_common())
+    if not answers.rows:
+        raise UserError(f"not one of {len(file.rows)} queries could be scored ({causes})")
+    content = b"".join(map(encode_row, answers.rows))
+    write_atomically(out, gzip.compress(content, mtime=0) if out.suffix == ".gz" else content)
+    print(
+        f"{out}: {len(answers.rows)} rows, {answers.tied} of them chosen among equal scores",
+        file=sys.stderr,
+    )
+    if causes:
+        failed = answers.failed.total()
+        print(f"no row for {failed} of {len(file.rows)} queries ({causes})", file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

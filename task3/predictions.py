@@ -1,0 +1,101 @@
+"""Reading anyone's file of prediction rows: what can be used, and where the rest stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from corpus.errors import DataError
+from corpus.fields import Fields
+from corpus.jsonl import read_jsonl
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often something was found, on which lines and, for faults, with which message."""
+
+    FIRST: ClassVar[int] = 5
+    count: int = 0
+    lines: list[int] = field(default_factory=list)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, *lines: int, fault: str = "") -> None:
+        """Count one, which stands on `lines`."""
+        self.count += 1
+        self.lines += lines
+        if fault:
+            self.faults.append((lines[0], fault))
+
+    def as_json(self) -> dict[str, Any]:
+        """The count, the first lines and, where there are any, the first messages."""
+        found: dict[str, Any] = {"count": self.count, "lines": sorted(self.lines)[: self.FIRST]}
+        if self.faults:
+            found["faults"] = [fault for _, fault in sorted(self.faults)[: self.FIRST]]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One row: the id it selects, "" for null or empty, None where `fault` says what is wrong."""
+
+    line: int
+    benchmark_id: str
+    selected: str | None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """All rows that say which query they are for, in file order, and a tally of all others.
+
+    `incomplete` counts rows whose `answer` or `reason` is missing or not a text. Nothing is scored
+    by these, so such a row is used all the same. `mended` counts blank lines and the like.
+    """
+
+    path: Path
+    rows: list[Prediction] = field(default_factory=list)
+    malformed: Tally = field(default_factory=Tally)
+    nameless: Tally = field(default_factory=Tally)
+    incomplete: Tally = field(default_factory=Tally)
+    mended: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def lines(self) -> int:
+        """How many lines were read, blank ones aside."""
+        return len(self.rows) + self.malformed.count + self.nameless.count
+
+
+def read_predictions(path: Path) -> PredictionFile:
+    """Read every line that can be read.
+
+    Raises DataError for a file that can't be read at all, is empty or a Git LFS pointer.
+    """
+    found = PredictionFile(path)
+
+    def malformed(error: DataError) -> None:
+        found.malformed.add(error.line or 0, fault=str(error))
+
+    for line, value in read_jsonl(path, found.mended, on_fault=malformed):
+        fields = Fields(path, line, found.mended)
+        try:
+            name = fields.text(value, "benchmark_id")
+        except DataError as error:
+            found.nameless.add(line, fault=str(error))
+            continue
+        try:
+            found.rows.append(Prediction(line, name, _selected(value, fields)))
+        except DataError as error:
+            found.rows.append(Prediction(line, name, None, str(error)))
+        if not all(isinstance(value.get(key), str) for key in ("answer", "reason")):
+            found.incomplete.add(line)
+    return found
+
+
+def _selected(value: Mapping[str, Any], fields: Fields) -> str:
+    if "selected_memory_id" in value and value["selected_memory_id"] is None:
+        return ""
+    selected = fields.text(value, "selected_memory_id")
+    return selected if selected.strip() else ""

@@ -1,0 +1,27 @@
+"""One released pool of a split, with or without references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corpus.errors import DataError
+from corpus.layout import released_sizes, sample_root, split_folder
+from corpus.records import Task3File
+from corpus.task3 import load_task3
+
+
+def load_released(root: Path | None, split: str, size: int | None) -> Task3File:
+    """The pools of `size` distractors as the files give them, the smallest where `size` is None.
+
+    `root` None is the embedded sample. Raises DataError for a size that is not released, and for
+    faulty files.
+    """
+    folder = split_folder(root or sample_root(), split)
+    sizes = released_sizes(folder)
+    if size is not None and size not in sizes:
+        raise DataError(
+            f"no released pool of {size} distractors",
+            path=folder / "task3",
+            todo=f"Give --size one of {', '.join(map(str, sizes))}",
+        )
+    return load_task3(folder, sizes[0] if size is None else size)

@@ -1,0 +1,197 @@
+"""`python -m task3.score PREDICTIONS.jsonl`: anyone's predictions against the references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def score(
+    predictions: Annotated[
+        Path,
+        typer.Argument(help="Rows with benchmark_id and selected_memory_id; .jsonl or .jsonl.gz."),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it; needs references.")] = "dev",
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Which released pool. Default: the smallest.")
+    ] = None,
+    exclude: Annotated[
+        Path | None,
+        typer.Option(help="Queries to leave out, a benchmark_id a line: scores with and without."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score predictions by exact match of selected_memory_id.
+
+    Prints accuracy over answered queries, coverage, accuracy with unanswered queries counted as
+    wrong, and every cause with its count and first lines. No fault of one line stops the rest.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.fingerprint import canonical
+
+    with one_line_errors(DataError, OSError):
+        result = score_file(predictions, data, split, size, exclude)
+        if as_json:
+            print(canonical(result))
+        else:
+            for line in describe(result):
+                print(line)
+
+
+def score_file(
+    path: Path, data: Path | None, split: str, size: int | None, exclude: Path | None = None
+) -> dict[str, Any]:
+    """What --json prints.
+
+    Raises DataError for faulty data or a split without references, and UserError where no line of
+    `path` answers a query, for a faulty exclusion list and for one that leaves no query.
+    """
+    from harness.errors import UserError
+    from task3.exact_match import figures, judge, shared_gold_ids
+    from task3.exclusions import read_exclusions
+    from task3.predictions import read_predictions
+    from task3.released import load_released
+
+    file = load_released(data, split, size)
+    _require_gold(file)
+    known = {row.benchmark_id for row in file.rows}
+    left_out = None if exclude is None else read_exclusions(exclude, known)
+    found = read_predictions(path)
+    verdicts, unknown = judge(file.rows, found.rows)
+    others = {
+        "unknown": unknown.as_json(),
+        "without_benchmark_id": found.nameless.as_json(),
+        "malformed": found.malformed.as_json(),
+    }
+    scores = figures(file.rows, verdicts)
+    if not scores["answered"]:
+        raise UserError(_nothing_used(path, found.lines, {**scores["causes"], **others}))
+    result = {
+        "predictions": str(path),
+        "split": split,
+        "size": file.size,
+        "lines": found.lines,
+        "lines_of_no_query": others,
+        "without_answer_or_reason": found.incomplete.as_json(),
+        "mended": dict(found.mended),
+        "shared_gold_ids": shared_gold_ids(file.rows),
+        "all": scores,
+    }
+    if left_out is not None:
+        kept = [row for row in file.rows if row.benchmark_id not in left_out]
+        if not kept:
+            raise UserError(f"{exclude}: leaves out every query")
+        result["excluded"] = len(left_out)
+        result["without_excluded"] = figures(kept, verdicts)
+    return result
+
+
+def _require_gold(file: Any) -> None:
+    from corpus.errors import DataError
+
+    if any(row.gold is None for row in file.rows):
+        raise DataError(
+            "no reference_output.jsonl beside it, so nothing can be scored",
+            path=file.path,
+            todo="Choose a split that has references",
+        )
+
+
+def _nothing_used(path: Path, lines: int, causes: Mapping[str, Any]) -> str:
+    counted = {k: v for k, v in causes.items() if v["count"] and k != "missing"}
+    first = next((v["faults"][0] for v in counted.values() if "faults" in v), "")
+    listed = "; ".join(f"{NAMES[cause]}: {tally['count']}" for cause, tally in counted.items())
+    return f"{path}: not one of {lines} lines answers a query ({listed})" + (first and f"; {first}")
+
+
+NAMES = {
+    "correct": "correct",
+    "wrong": "wrong",
+    "not_in_pool": "selected id not in the pool",
+    "null_or_empty": "selected id null or empty",
+    "faulty": "selected id missing or not a text",
+    "repeated": "benchmark_id repeated, none counted",
+    "missing": "missing, no row",
+    "unknown": "unknown, no such query",
+    "without_benchmark_id": "benchmark_id missing or not a text",
+    "malformed": "malformed line",
+}
+
+
+def describe(result: Mapping[str, Any]) -> Iterator[str]:
+    """The result as lines of text."""
+    where = f"{result['split']}, task3/d{result['size']}"
+    yield f"{result['predictions']}: {result['lines']} lines, scored on {where}"
+    yield f"all {result['all']['asked']} queries"
+    yield from _scores(result["all"])
+    if "excluded" in result:
+        left, asked = result["without_excluded"]["asked"], result["all"]["asked"]
+        yield f"without the {result['excluded']} excluded, {left} queries"
+        yield from _scores(result["without_excluded"])
+        yield (
+            f"  if every excluded gold is wrong, a faultless system gets {left / asked:.4f}"
+            f" ({left} / {asked}) on all"
+        )
+    yield "lines that belong to no query"
+    yield from _causes(result["lines_of_no_query"])
+    incomplete = result["without_answer_or_reason"]
+    if incomplete["count"]:
+        yield f"used all the same, without answer or reason: {_tally(incomplete)}"
+    for kind, count in sorted(result["mended"].items()):
+        yield f"mended: {kind} x {count}"
+    if result["shared_gold_ids"]:
+        yield (
+            f"note: in {result['shared_gold_ids']} pools the gold's id stands on other memories"
+            " too, and choosing one of those counts as correct"
+        )
+
+
+def _scores(scores: Mapping[str, Any]) -> Iterator[str]:
+    correct = scores["causes"]["correct"]["count"]
+    asked, answered = scores["asked"], scores["answered"]
+    for name, key, n in (
+        ("accuracy over answered queries", "accuracy_over_answered", answered),
+        ("accuracy, unanswered as wrong", "accuracy_unanswered_as_wrong", asked),
+    ):
+        found = scores[key]
+        if found is None:
+            yield f"  {name:<38} none was answered"
+            continue
+        interval = f"95 % [{found['low']:.4f}, {found['high']:.4f}] {found['method']}"
+        yield f"  {name:<38} {found['mean']:.4f}  ({correct} / {n})  {interval}"
+    yield f"  {'coverage, answered / asked':<38} {scores['coverage']:.4f}  ({answered} / {asked})"
+    yield from _causes(scores["causes"])
+
+
+def _causes(causes: Mapping[str, Any]) -> Iterator[str]:
+    for cause, tally in causes.items():
+        place = "model_input lines" if cause == "missing" else "lines"
+        yield f"    {NAMES[cause]:<36} {_tally(tally, place)}"
+        yield from (f"      {fault}" for fault in tally.get("faults", ()))
+
+
+def _tally(tally: Mapping[str, Any], place: str = "lines") -> str:
+    if not tally["count"]:
+        return "0"
+    more = ", ..." if tally["count"] > len(tally["lines"]) else ""
+    return f"{tally['count']:<6} ({place} {', '.join(map(str, tally['lines']))}{more})"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
