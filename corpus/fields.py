@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,13 +55,21 @@ class Fields:
         return self.text(value, field, where)
 
     def number(self, value: Any, field: str, where: str = "") -> float | None:
-        """`value[field]` as a number, None where it is missing or null."""
+        """`value[field]` as a finite number, None where it is missing or null."""
         found = value.get(field) if isinstance(value, dict) else None
-        if found is not None and (isinstance(found, bool) or not isinstance(found, int | float)):
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, int | float):
             raise self.fault(
                 f"field `{where}.{field}` must be a number, not {type(found).__name__}"
             )
-        return None if found is None else float(found)
+        try:
+            number = float(found)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise self.fault(f"field `{where}.{field}` is too large a number")
+        return number
 
     def objects(self, value: Any, field: str, where: str = "") -> Iterator[tuple[str, Any]]:
         """The members of the list `value[field]`, each with its name for messages."""

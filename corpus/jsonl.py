@@ -16,6 +16,8 @@ from corpus.errors import DataError
 
 _LFS = b"version https://git-lfs"
 _BOM = b"\xef\xbb\xbf"
+# What str.splitlines() and some readers take for line ends: U+0085, U+2028, U+2029.
+_OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 # U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -40,14 +42,15 @@ class Repairs(Counter[str]):
     def at(self, kind: str, path: Path, line: int) -> None:
         """Remember a place, without counting."""
         places = self.places.setdefault(kind, [])
-        if len(places) < self.PLACES:
-            places.append(f"{path.name}:{line}")
+        place = f"{path.name}:{line}"
+        if len(places) < self.PLACES and place not in places:
+            places.append(place)
 
     def look(self, raw: bytes, path: Path, line: int) -> None:
         """Count what a raw line shows that readers are known to trip over."""
         for kind, found in (
             ("CRLF line end", raw.endswith(b"\r\n")),
-            ("U+2028 or U+2029 inside a string", b"\xe2\x80\xa8" in raw or b"\xe2\x80\xa9" in raw),
+            ("U+0085, U+2028 or U+2029 inside a string", _OTHER_ENDS.search(raw)),
             (f"line over {self.LONG:,} bytes", len(raw) > self.LONG),
         ):
             if found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,9 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from corpus.errors import DataError
-from corpus.jsonl import Repairs
+from corpus.jsonl import Repairs, find_jsonl
 from corpus.records import Task3Row
 from corpus.stream import Track, stream
+from corpus.tracks import track as track_called
 from corpus.tracks import tracks_in
 
 SHOWN = 200
@@ -66,6 +68,10 @@ def validate(root: Path) -> Report:
     for split, folder in splits:
         tracks, others = tracks_in(folder)
         report.no_tracks += [f"{split}/{name}" for name in others]
+        for name in others:
+            references = find_jsonl(folder / name, "reference_output")
+            if references is not None and track_called(name) is not None:
+                report.fault(DataError("no model_input.jsonl beside it", path=references))
         for track in tracks:
             report.tracks.append(_validate_track(split, folder, track, report, owners))
     if not report.tracks:
@@ -191,10 +197,12 @@ def command(
     with one_line_errors(DataError, OSError):
         report = validate(path)
         if as_json:
-            print(json.dumps(asdict(report), ensure_ascii=False, indent=1))
+            # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.
+            print(json.dumps(asdict(report), indent=1))
         else:
+            encoding = sys.stdout.encoding or "utf-8"
             for line in describe(report):
-                print(line)
+                print(line.encode(encoding, "backslashreplace").decode(encoding))
     if report.fault_count:
         raise SystemExit(2)
 

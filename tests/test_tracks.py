@@ -1,0 +1,787 @@
+"""Typed rows of all twelve tracks: what is read, what is left behind, and how it streams."""
+
+import gzip
+import json
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import DataError, Memory, sample_root
+from corpus.records import (
+    Evidence,
+    MemoryItem,
+    Query,
+    Task1Row,
+    Task2Row,
+    Task3Row,
+    Task4Gold,
+    Task4Row,
+    Turn,
+)
+from corpus.stream import stream
+from corpus.tracks import NAMES, track, tracks_in
+from tests.conftest import write_lines
+
+INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
+SAMPLE = sample_root() / "dev"
+SAMPLE_TRACKS = tuple(name for name in NAMES if (SAMPLE / name).is_dir())
+Line = dict[str, Any]
+
+
+# Small files of every track. The hard cases and the validator's tests use them as well.
+
+
+def small_row(name: str, number: int, mark: str = "") -> tuple[Line, Line]:
+    """The two raw lines of one row of a track; `mark` stands in every text that is read."""
+
+    def t(words: str) -> str:
+        return f"{words}{mark}"
+
+    def item(key: str, words: str) -> Line:
+        return {
+            "memory_id": t(key),
+            "type": t("direct"),
+            "label": t("Pets/Hens"),
+            "value": t(words),
+            "confidence": 0.5,
+            "time_scope": t("long_term"),
+            "preference_attitude": t("likes"),
+            "emotion": t("calm"),
+            "evidence": {"session_id": t("s"), "utterance_index": 1, "text": t("evident")},
+        }
+
+    def turns(words: str) -> list[Line]:
+        return [
+            {"role": t("user"), "text": t(f"{words} asked")},
+            {"role": t("assistant"), "text": t(f"{words} told")},
+        ]
+
+    head = {"benchmark_id": t(f"q{number}-"), "session_id": t(f"s{number}-")}
+    if name == "task1":
+        sessions = [{"turns": turns("first")}, {"turns": turns("second")}]
+        items = [item("m1", "keeps two hens"), {"value": t("bare")}]
+        return {**head, "input": {"sessions": sessions}}, {**head, "gold": {"memory_items": items}}
+    if name == "task2":
+        body = {
+            "old_dialogue": turns("old"),
+            "new_dialogue": turns("new"),
+            "memory": [item("m1", "keeps two hens"), item("m2", "rows at dawn")],
+        }
+        answer = [item("m1", "keeps two hens"), item("m2_updated", "rows at dusk")]
+        return {**head, "input": body}, {**head, "gold": {"answer": answer}}
+    if name.startswith("task3/"):
+        pool = [
+            {"memory_id": t(f"m{i}"), "value": t(f"text {i} "), "label": t("Pets/Hens")}
+            for i in range(int(name.removeprefix("task3/d")) + 1)
+        ]
+        body = {"query": t("who needs feeding"), "candidate_memories": pool}
+        return {**head, "input": body}, {**head, "gold": {"selected_memory": pool[1]}}
+    queries = [
+        {"query_id": t("q:0"), "query": t("what now"), "category": t("Advice")},
+        {"query_id": t("q:1"), "query": t("what then")},
+    ]
+    body = {"queries": queries, "audit_context": {"conversation": turns("once")}}
+    gold = {
+        "selected_memory": item("m1", "keeps two hens"),
+        "extracted_memory": [item("m1", "keeps two hens"), item("m2", "rows at dawn")],
+    }
+    return {**head, "input": body}, {**head, "gold": gold}
+
+
+def write_track(split: Path, name: str, rows: int = 3, mark: str = "") -> Path:
+    """A track of `rows` small rows below the folder `split`; gives back its folder."""
+    pairs = [small_row(name, number, mark) for number in range(rows)]
+    write_lines(split / name / INPUT, [one for one, _ in pairs])
+    write_lines(split / name / REFERENCE, [other for _, other in pairs])
+    return split / name
+
+
+def read(split: Path, name: str) -> list[Any]:
+    """All rows of a track, the first fault raised."""
+    named = track(name)
+    assert named is not None
+    return list(stream(split, named, Counter()))
+
+
+def objects(path: Path) -> list[Line]:
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
+def edit(path: Path, line: int, change: Callable[[Line], Any]) -> None:
+    rows = objects(path)
+    change(rows[line - 1])
+    write_lines(path, rows)
+
+
+def fault(split: Path, name: str) -> DataError:
+    with pytest.raises(DataError) as caught:
+        read(split, name)
+    return caught.value
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every text in a value, keys of objects included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from (key, *strings(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from strings(inner)
+
+
+# What a row holds
+
+
+def full_item(key: str, text: str) -> MemoryItem:
+    return MemoryItem(
+        text=text,
+        id=key,
+        label="Pets/Hens",
+        type="direct",
+        confidence=0.5,
+        time_scope="long_term",
+        attitude="likes",
+        emotion="calm",
+        evidence=Evidence("s", (1,), "evident"),
+    )
+
+
+def two_turns(words: str) -> tuple[Turn, ...]:
+    return Turn("user", f"{words} asked"), Turn("assistant", f"{words} told")
+
+
+def expected(name: str, number: int) -> Any:
+    """The typed row of `small_row(name, number)`, written out by hand."""
+    head: dict[str, Any] = {
+        "benchmark_id": f"q{number}-",
+        "session_id": f"s{number}-",
+        "line": number + 1,
+    }
+    hens, rows = full_item("m1", "keeps two hens"), full_item("m2", "rows at dawn")
+    if name == "task1":
+        dialogue = (*two_turns("first"), *two_turns("second"))
+        return Task1Row(**head, dialogue=dialogue, gold=(hens, MemoryItem("bare")))
+    if name == "task2":
+        return Task2Row(
+            **head,
+            old_dialogue=two_turns("old"),
+            new_dialogue=two_turns("new"),
+            memories=(hens, rows),
+            gold=(hens, full_item("m2_updated", "rows at dusk")),
+        )
+    if name.startswith("task3/"):
+        size = int(name.removeprefix("task3/d"))
+        return Task3Row(
+            **head,
+            query="who needs feeding",
+            candidates=tuple(Memory(f"text {i} ", "Pets/Hens") for i in range(size + 1)),
+            memory_ids=tuple(f"m{i}" for i in range(size + 1)),
+            gold=1,
+        )
+    return Task4Row(
+        **head,
+        ability=int(name.removeprefix("task4_ability")),
+        queries=(Query("q:0", "what now", "Advice"), Query("q:1", "what then")),
+        history=two_turns("once"),
+        gold=Task4Gold(hens, (hens, rows)),
+    )
+
+
+def test_there_are_twelve_tracks() -> None:
+    assert (
+        *("task1", "task2"),
+        *("task3/d100", "task3/d300", "task3/d500", "task3/d700", "task3/d1000"),
+        *("task4_ability1", "task4_ability2", "task4_ability3"),
+        *("task4_ability4", "task4_ability5"),
+    ) == NAMES
+    for name in NAMES:
+        found = track(name)
+        assert found is not None
+        assert found.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_small_file_of_every_track_becomes_typed_rows(tmp_path: Path, name: str) -> None:
+    write_track(tmp_path, name)
+    assert read(tmp_path, name) == [expected(name, number) for number in range(3)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gz_is_read_like_the_plain_file(tmp_path: Path, name: str) -> None:
+    plain = write_track(tmp_path / "plain", name)
+    packed = tmp_path / "packed" / name
+    packed.mkdir(parents=True)
+    for file in (INPUT, REFERENCE):
+        (packed / f"{file}.gz").write_bytes(gzip.compress((plain / file).read_bytes()))
+    assert read(tmp_path / "packed", name) == read(tmp_path / "plain", name)
+
+
+def raw_expectation(name: str, given: Line, reference: Line) -> dict[str, Any]:
+    """What the documentation says is read of a raw row, taken by plain indexing."""
+
+    def item(raw: Line) -> Line:
+        evidence = raw.get("evidence")
+        found = evidence and evidence["utterance_index"]
+        return {
+            "text": raw["value"],
+            "id": raw.get("memory_id"),
+            "label": raw.get("label"),
+            "type": raw.get("type"),
+            "confidence": raw.get("confidence"),
+            "time_scope": raw.get("time_scope"),
+            "attitude": raw.get("preference_attitude"),
+            "emotion": raw.get("emotion"),
+            "evidence": evidence
+            and {
+                "session_id": evidence["session_id"],
+                "utterances": tuple(found if isinstance(found, list) else [found]),
+                "text": evidence["text"],
+            },
+        }
+
+    def turns(raw: list[Line]) -> tuple[Line, ...]:
+        return tuple({"role": turn["role"], "text": turn["text"]} for turn in raw)
+
+    body, gold = given["input"], reference["gold"]
+    found: dict[str, Any]
+    if name == "task1":
+        found = {
+            "dialogue": turns([turn for s in body["sessions"] for turn in s["turns"]]),
+            "gold": tuple(map(item, gold["memory_items"])),
+        }
+    elif name == "task2":
+        found = {
+            "old_dialogue": turns(body["old_dialogue"]),
+            "new_dialogue": turns(body["new_dialogue"]),
+            "memories": tuple(map(item, body["memory"])),
+            "gold": tuple(map(item, gold["answer"])),
+        }
+    elif name.startswith("task3/"):
+        pool = body["candidate_memories"]
+        values = [candidate["value"] for candidate in pool]
+        found = {
+            "query": body["query"],
+            "candidates": tuple({"text": c["value"], "label": c["label"]} for c in pool),
+            "memory_ids": tuple(candidate["memory_id"] for candidate in pool),
+            "gold": values.index(gold["selected_memory"]["value"]),
+        }
+    else:
+        found = {
+            "ability": int(name[-1]),
+            "queries": tuple(
+                {"query_id": q["query_id"], "text": q["query"], "category": q.get("category")}
+                for q in body["queries"]
+            ),
+            "history": turns(body["audit_context"]["conversation"]),
+            "gold": {
+                "selected": item(gold["selected_memory"]),
+                "memories": tuple(map(item, gold["extracted_memory"])),
+            },
+        }
+    return {
+        "benchmark_id": given["benchmark_id"],
+        "session_id": given["session_id"],
+        **found,
+    }
+
+
+def test_the_sample_has_twelve_rows_or_more_of_tasks_1_2_and_4() -> None:
+    assert {name for name in NAMES if not name.startswith("task3/d") or name == "task3/d100"} == {
+        *SAMPLE_TRACKS
+    }
+    for name in SAMPLE_TRACKS:
+        assert len(read(SAMPLE, name)) >= 12
+
+
+@pytest.mark.parametrize("name", SAMPLE_TRACKS)
+def test_every_row_of_the_sample_is_what_its_file_says(name: str) -> None:
+    raw = zip(objects(SAMPLE / name / INPUT), objects(SAMPLE / name / REFERENCE), strict=True)
+    rows = read(SAMPLE, name)
+    for line, (row, (given, reference)) in enumerate(zip(rows, raw, strict=True), 1):
+        assert asdict(row) == {**raw_expectation(name, given, reference), "line": line}
+
+
+def test_ability_5_of_the_sample_has_rows_with_several_queries_and_categories() -> None:
+    rows = read(SAMPLE, "task4_ability5")
+    assert max(len(row.queries) for row in rows) > 1
+    for row in rows:
+        assert len({query.query_id for query in row.queries}) == len(row.queries)
+        assert all(query.category for query in row.queries)
+
+
+@pytest.mark.parametrize("ability", range(1, 6))
+def test_a_task_4_row_may_hold_one_query_or_many(tmp_path: Path, ability: int) -> None:
+    name = f"task4_ability{ability}"
+    place = write_track(tmp_path, name)
+    many = [{"query_id": f"q:{i}", "query": f"ask {i}"} for i in range(40)]
+    edit(place / INPUT, 1, lambda row: row["input"].update(queries=many[:1]))
+    edit(place / INPUT, 2, lambda row: row["input"].update(queries=many))
+    one, forty, _ = read(tmp_path, name)
+    assert one.queries == (Query("q:0", "ask 0"),)
+    assert [query.text for query in forty.queries] == [f"ask {i}" for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("index", "utterances"), [(3, (3,)), ([1, 4], (1, 4)), ([], ()), (None, ())]
+)
+def test_evidence_names_one_utterance_or_several(
+    tmp_path: Path, index: Any, utterances: tuple[int, ...]
+) -> None:
+    path = write_track(tmp_path, "task1", rows=1) / REFERENCE
+
+    def change(row: Line) -> None:
+        row["gold"]["memory_items"][0]["evidence"]["utterance_index"] = index
+
+    edit(path, 1, change)
+    evidence = read(tmp_path, "task1")[0].gold[0].evidence
+    assert evidence == Evidence("s", utterances, "evident")
+
+
+def test_all_but_the_text_of_a_memory_may_be_null_or_missing(tmp_path: Path) -> None:
+    path = write_track(tmp_path, "task1", rows=1) / REFERENCE
+    keys = [*small_row("task1", 0)[1]["gold"]["memory_items"][0]]
+    nulls = {**dict.fromkeys(keys), "value": "rows"}
+    edit(path, 1, lambda row: row["gold"].update(memory_items=[nulls, {"value": "rows"}]))
+    assert read(tmp_path, "task1")[0].gold == (MemoryItem("rows"), MemoryItem("rows"))
+
+
+# What is withheld
+
+
+def leaky(value: Any) -> Any:
+    """The value with a telling entry more in every object it holds."""
+    if isinstance(value, list):
+        return [leaky(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    more = {key: leaky(inner) for key, inner in value.items()}
+    return {
+        "zz_note": "zz-leak",
+        **more,
+        "stratum": "zz-leak",
+        "metadata": {"controls": "zz-leak", "gold": ["zz-leak"]},
+        "model_input": {"selected_memory": {"memory_id": "zz-leak", "value": "zz-leak"}},
+        "canonical_id": "zz-leak",
+        "reasoning": "zz-leak",
+        "label_suggestion": "zz-leak",
+        "memory_stage1_candidates": ["zz-leak"],
+        "selected_memory_id": "zz-leak",
+        "memory_key": "zz-leak",
+        "dialogue": [{"role": "zz-leak", "text": "zz-leak"}],
+        "task": "zz-leak",
+        "updated_at": "zz-leak",
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_but_the_whitelist_changes_what_is_read(tmp_path: Path, name: str) -> None:
+    place = write_track(tmp_path, name)
+    plain = read(tmp_path, name)
+    for file in (INPUT, REFERENCE):
+        write_lines(place / file, [leaky(row) for row in objects(place / file)])
+    assert "zz-leak" in (place / INPUT).read_text("utf-8")
+    rows = read(tmp_path, name)
+    assert rows == plain
+    assert "zz-leak" not in repr(rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_reference_reaches_a_field_of_the_input(tmp_path: Path, name: str) -> None:
+    place = write_track(tmp_path, name)
+    with_gold = read(tmp_path, name)
+    (place / REFERENCE).unlink()
+    assert [replace(row, gold=None) for row in with_gold] == read(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_text_of_an_input_row_comes_from_the_input_file(tmp_path: Path, name: str) -> None:
+    place = write_track(tmp_path, name)
+    # Texts of the reference that can't be in the input by chance; task 3 repeats its gold.
+    if not name.startswith("task3/"):
+
+        def mark(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: mark(inner) for key, inner in value.items()}
+            if isinstance(value, list):
+                return [mark(inner) for inner in value]
+            return f"{value} zz-gold" if isinstance(value, str) else value
+
+        edit(place / REFERENCE, 2, lambda row: row.update(gold=mark(row["gold"])))
+    row = read(tmp_path, name)[1]
+    given = set(strings(objects(place / INPUT)[1]))
+    assert {*strings(asdict(replace(row, gold=None)))} - given <= {f.name for f in fields(row)} | {
+        *("role", "text", "label", "query_id", "category"),
+        *("id", "type", "confidence", "time_scope", "attitude", "emotion", "evidence"),
+        *("utterances",),
+    }
+    assert "zz-gold" not in repr(replace(row, gold=None))
+    assert ("zz-gold" in repr(row.gold)) is not name.startswith("task3/")
+
+
+def test_ability_1_carries_its_gold_in_the_input_and_the_row_does_not() -> None:
+    raw = objects(SAMPLE / "task4_ability1" / INPUT)
+    for row, given in zip(read(SAMPLE, "task4_ability1"), raw, strict=True):
+        leaked = given["input"]["model_input"]["selected_memory"]["value"]
+        assert row.gold.selected.text == leaked
+        assert leaked not in set(strings(asdict(replace(row, gold=None))))
+        assert row.history
+
+
+def test_task_2_metadata_names_the_changed_memory_and_the_row_does_not() -> None:
+    # An item that is replaced or added must be found in the dialogue, so its new text is nowhere.
+    for row in read(SAMPLE, "task2"):
+        before = {item.text for item in row.memories}
+        changed = {item.text for item in row.gold} - before
+        assert changed
+        assert not changed & set(strings(asdict(replace(row, gold=None))))
+
+
+def test_a_row_has_no_field_beyond_those_documented() -> None:
+    head = {"benchmark_id", "session_id", "line", "gold"}
+    for kind, own in (
+        (Task1Row, {"dialogue"}),
+        (Task2Row, {"old_dialogue", "new_dialogue", "memories"}),
+        (Task3Row, {"query", "candidates", "memory_ids"}),
+        (Task4Row, {"ability", "queries", "history"}),
+    ):
+        assert {field.name for field in fields(kind)} == head | own
+
+
+# References beside inputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_references_rows_have_no_gold(tmp_path: Path, name: str) -> None:
+    (write_track(tmp_path, name) / REFERENCE).unlink()
+    wanted = [replace(expected(name, number), gold=None) for number in range(3)]
+    assert read(tmp_path, name) == wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("order", [(4, 3, 2, 1, 0), (1, 2, 3, 4, 0), (4, 0, 1, 2, 3)])
+def test_references_may_stand_in_any_order(
+    tmp_path: Path, name: str, order: tuple[int, ...]
+) -> None:
+    path = write_track(tmp_path, name, rows=5) / REFERENCE
+    rows = objects(path)
+    write_lines(path, [rows[i] for i in order])
+    found = sorted(read(tmp_path, name), key=lambda row: row.line)
+    assert found == [expected(name, number) for number in range(5)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_missing_reference_is_named_at_its_input(tmp_path: Path, name: str, gone: int) -> None:
+    place = write_track(tmp_path, name)
+    rows = objects(place / REFERENCE)
+    write_lines(place / REFERENCE, rows[: gone - 1] + rows[gone:])
+    error = fault(tmp_path, name)
+    assert (error.path, error.line) == (place / INPUT, gone)
+    assert f"`q{gone - 1}-` has no row in {REFERENCE}" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_missing_input_is_named_at_its_reference(tmp_path: Path, name: str, gone: int) -> None:
+    place = write_track(tmp_path, name)
+    rows = objects(place / INPUT)
+    write_lines(place / INPUT, rows[: gone - 1] + rows[gone:])
+    error = fault(tmp_path, name)
+    assert (error.path, error.line) == (place / REFERENCE, gone)
+    assert f"`q{gone - 1}-` has no row in {INPUT}" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("file", [INPUT, REFERENCE])
+def test_an_id_that_stands_twice_is_named_with_both_lines(
+    tmp_path: Path, name: str, file: str
+) -> None:
+    place = write_track(tmp_path, name)
+    edit(place / file, 3, lambda row: row.update(benchmark_id="q0-"))
+    error = fault(tmp_path, name)
+    assert (error.path, error.line) == (place / file, 3)
+    assert "`q0-` stands twice, first on line 1" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_references_without_inputs_are_not_a_track_of_nothing(tmp_path: Path, name: str) -> None:
+    (write_track(tmp_path, name) / INPUT).unlink()
+    error = fault(tmp_path, name)
+    assert error.path == tmp_path / name
+    assert "no model_input.jsonl" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("file", [INPUT, REFERENCE])
+@pytest.mark.parametrize("content", ["", "\n\r\n", "\ufeff"], ids=["nothing", "blank", "mark"])
+def test_an_empty_file_is_a_fault(tmp_path: Path, name: str, file: str, content: str) -> None:
+    place = write_track(tmp_path, name)
+    (place / file).write_bytes(content.encode())
+    error = fault(tmp_path, name)
+    assert error.path == place / file
+    assert "empty" in str(error)
+
+
+# Faults of a field, by file and line
+
+
+READ: dict[str, tuple[tuple[str, tuple[str | int, ...]], ...]] = {
+    "task1": (
+        (INPUT, ("benchmark_id",)),
+        (INPUT, ("session_id",)),
+        (INPUT, ("input",)),
+        (INPUT, ("input", "sessions")),
+        (INPUT, ("input", "sessions", 1, "turns")),
+        (INPUT, ("input", "sessions", 1, "turns", 0, "role")),
+        (INPUT, ("input", "sessions", 1, "turns", 0, "text")),
+        (REFERENCE, ("benchmark_id",)),
+        (REFERENCE, ("gold",)),
+        (REFERENCE, ("gold", "memory_items")),
+        (REFERENCE, ("gold", "memory_items", 0, "value")),
+        (REFERENCE, ("gold", "memory_items", 0, "evidence", "text")),
+    ),
+    "task2": (
+        (INPUT, ("session_id",)),
+        (INPUT, ("input", "old_dialogue")),
+        (INPUT, ("input", "new_dialogue")),
+        (INPUT, ("input", "new_dialogue", 1, "text")),
+        (INPUT, ("input", "memory")),
+        (INPUT, ("input", "memory", 1, "value")),
+        (REFERENCE, ("gold", "answer")),
+        (REFERENCE, ("gold", "answer", 0, "value")),
+    ),
+    "task4_ability1": (
+        (INPUT, ("session_id",)),
+        (INPUT, ("input", "queries")),
+        (INPUT, ("input", "queries", 1, "query")),
+        (INPUT, ("input", "queries", 0, "query_id")),
+        (INPUT, ("input", "audit_context")),
+        (INPUT, ("input", "audit_context", "conversation")),
+        (INPUT, ("input", "audit_context", "conversation", 1, "role")),
+        (REFERENCE, ("gold", "selected_memory")),
+        (REFERENCE, ("gold", "selected_memory", "value")),
+        (REFERENCE, ("gold", "extracted_memory")),
+        (REFERENCE, ("gold", "extracted_memory", 1, "value")),
+    ),
+}
+REQUIRED = [(name, file, keys) for name, all_of in READ.items() for file, keys in all_of]
+
+
+def dotted(keys: tuple[str | int, ...]) -> str:
+    """The name of a field in messages, such as `input.sessions[1].turns`."""
+    parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys]
+    return "".join(parts).removeprefix(".")
+
+
+def inner(row: Any, keys: tuple[str | int, ...]) -> Any:
+    for key in keys:
+        row = row[key]
+    return row
+
+
+def required_id(case: Any) -> str:
+    return dotted(case) if isinstance(case, tuple) else str(case).removesuffix(".jsonl")
+
+
+@pytest.mark.parametrize(("name", "file", "keys"), REQUIRED, ids=required_id)
+def test_a_missing_field_is_named(
+    tmp_path: Path, name: str, file: str, keys: tuple[str | int, ...]
+) -> None:
+    path = write_track(tmp_path, name) / file
+    edit(path, 2, lambda row: inner(row, keys[:-1]).pop(keys[-1]))
+    assert str(fault(tmp_path, name)) == f"{path}:2: field `{dotted(keys)}` is missing"
+
+
+@pytest.mark.parametrize("wrong", [None, 7, True, 0.5], ids=repr)
+@pytest.mark.parametrize(("name", "file", "keys"), REQUIRED, ids=required_id)
+def test_a_field_of_another_type_is_named(
+    tmp_path: Path, name: str, file: str, keys: tuple[str | int, ...], wrong: Any
+) -> None:
+    path = write_track(tmp_path, name) / file
+    edit(path, 2, lambda row: inner(row, keys[:-1]).update({keys[-1]: wrong}))
+    error = fault(tmp_path, name)
+    assert (error.path, error.line) == (path, 2)
+    assert f"field `{dotted(keys)}` must be" in str(error)
+    assert f"not {type(wrong).__name__}" in str(error)
+
+
+@pytest.mark.parametrize(("name", "file", "keys"), REQUIRED, ids=required_id)
+def test_a_text_a_list_and_an_object_are_not_taken_for_each_other(
+    tmp_path: Path, name: str, file: str, keys: tuple[str | int, ...]
+) -> None:
+    right = type(inner(small_row(name, 0)[file == REFERENCE], keys))
+    for wrong in ("x", ["x"], {"x": "y"}):
+        if not isinstance(wrong, right):
+            path = write_track(tmp_path, name) / file
+            edit(path, 2, lambda row, wrong=wrong: inner(row, keys[:-1]).update({keys[-1]: wrong}))
+            error = fault(tmp_path, name)
+            assert (error.path, error.line) == (path, 2)
+            assert f"field `{dotted(keys)}` must be" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("confidence", "0.9"),
+        ("confidence", True),
+        ("confidence", [0.9]),
+        ("label", 3),
+        ("emotion", {}),
+        ("memory_id", 1),
+        ("evidence", "said so"),
+        ("evidence", {"text": "x", "utterance_index": "3"}),
+        ("evidence", {"text": "x", "utterance_index": [1, None]}),
+        ("evidence", {"text": "x", "utterance_index": True}),
+        ("evidence", {"text": "x", "session_id": 5}),
+    ],
+)
+def test_an_optional_field_of_another_type_is_named_too(
+    tmp_path: Path, key: str, wrong: Any
+) -> None:
+    path = write_track(tmp_path, "task2") / REFERENCE
+    edit(path, 2, lambda row: row["gold"]["answer"][1].update({key: wrong}))
+    error = fault(tmp_path, "task2")
+    assert (error.path, error.line) == (path, 2)
+    assert f"gold.answer[1].{key}" in str(error)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400], ids=["inf", "-inf", "int"])
+def test_a_number_that_no_float_holds_is_a_fault(tmp_path: Path, number: str) -> None:
+    # JSON allows them; float() raises OverflowError for the integer and turns the others into inf.
+    path = write_track(tmp_path, "task1") / REFERENCE
+    path.write_text(path.read_text("utf-8").replace("0.5", number, 1), encoding="utf-8")
+    error = fault(tmp_path, "task1")
+    assert (error.path, error.line) == (path, 1)
+    assert "gold.memory_items[0].confidence" in str(error)
+
+
+@pytest.mark.parametrize("ability", range(1, 6))
+def test_a_task_4_row_without_a_query_is_a_fault(tmp_path: Path, ability: int) -> None:
+    name = f"task4_ability{ability}"
+    path = write_track(tmp_path, name) / INPUT
+    edit(path, 2, lambda row: row["input"].update(queries=[]))
+    error = fault(tmp_path, name)
+    assert (error.path, error.line) == (path, 2)
+    assert "`input.queries` is empty" in str(error)
+
+
+# Streaming
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("file", [INPUT, REFERENCE])
+def test_rows_come_before_a_fault_further_on_is_read(tmp_path: Path, name: str, file: str) -> None:
+    path = write_track(tmp_path, name, rows=4) / file
+    path.write_bytes(path.read_bytes() + b"{broken\n")
+    named = track(name)
+    assert named is not None
+    rows = stream(tmp_path, named, Counter())
+    assert [next(rows) for _ in range(4)] == [expected(name, number) for number in range(4)]
+    with pytest.raises(DataError, match=":5: not valid JSON"):
+        next(rows)
+
+
+def test_nothing_is_opened_before_the_first_row_is_asked_for(tmp_path: Path) -> None:
+    named = track("task1")
+    assert named is not None
+    rows = stream(tmp_path, named, Counter())
+    write_track(tmp_path, "task1")
+    assert next(rows) == expected("task1", 0)
+
+
+def peak_bytes(split: Path, name: str) -> int:
+    """The most memory that Python held while all rows of a track went by."""
+    named = track(name)
+    assert named is not None
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in stream(split, named, Counter())) > 0
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["task1", "task2", "task3/d100", "task4_ability5"])
+def test_memory_holds_a_row_and_not_the_file(tmp_path: Path, name: str) -> None:
+    def measure(rows: int) -> tuple[int, int]:
+        place = write_track(tmp_path, name, rows, mark="~" * 80)
+        size = sum((place / file).stat().st_size for file in (INPUT, REFERENCE))
+        return size, peak_bytes(tmp_path, name)
+
+    (small, low), (large, high) = measure(100), measure(700)
+    # What stays is an id and a line number a row. A row itself takes more than its text in a file.
+    assert high - low < 0.3 * (large - small)
+
+
+def test_references_a_few_rows_out_of_step_hold_only_those(tmp_path: Path) -> None:
+    path = write_track(tmp_path, "task2", rows=1000) / REFERENCE
+    in_step = peak_bytes(tmp_path, "task2")
+    rows = objects(path)
+    write_lines(path, [*rows[5:], *rows[:5]])
+    few = peak_bytes(tmp_path, "task2")
+    write_lines(path, [*reversed(rows)])
+    assert few < 1.3 * in_step
+    # The check can fail: backwards, half the file has to wait.
+    assert peak_bytes(tmp_path, "task2") > 1.3 * in_step
+
+
+def test_with_a_listener_every_fault_is_told_and_the_other_rows_come(tmp_path: Path) -> None:
+    place = write_track(tmp_path, "task2", rows=6)
+    edit(place / INPUT, 2, lambda row: row["input"].pop("memory"))
+    edit(place / REFERENCE, 4, lambda row: row["gold"].pop("answer"))
+    edit(place / REFERENCE, 6, lambda row: row.pop("benchmark_id"))
+    told: list[DataError] = []
+    named = track("task2")
+    assert named is not None
+    rows = list(stream(tmp_path, named, Counter(), on_fault=told.append))
+    assert [row.benchmark_id for row in rows] == ["q0-", "q2-", "q4-"]
+    places = [(error.path and error.path.name, error.line) for error in told]
+    assert places == [(INPUT, 2), (REFERENCE, 4), (REFERENCE, 6), (INPUT, 6)]
+
+
+# Names and folders
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "task", "task3", "task3/", "task3/d", "task3/d0", "task3/d01", "task3/d-5"),
+        *("task3/d100/", "task3/d1e2", "Task1", "task1 ", "task4", "task4_ability0"),
+        *("task4_ability6", "task4_ability11", "d100", "task3/d100\n"),
+    ],
+)
+def test_an_unknown_name_is_no_track(name: str) -> None:
+    assert track(name) is None
+
+
+def test_task_3_may_have_a_size_that_was_not_released(tmp_path: Path) -> None:
+    write_track(tmp_path, "task3/d7")
+    assert read(tmp_path, "task3/d7")[2] == expected("task3/d7", 2)
+    found, others = tracks_in(tmp_path)
+    assert [t.name for t in found] == ["task3/d7"]
+    assert others == []
+
+
+def test_the_tracks_of_a_split_come_in_the_order_of_the_release(tmp_path: Path) -> None:
+    for name in (*reversed(NAMES), "task3/d7"):
+        write_track(tmp_path, name, rows=1)
+    found, others = tracks_in(tmp_path)
+    assert [t.name for t in found] == [*NAMES, "task3/d7"]
+    assert others == []
+
+
+def test_folders_that_hold_no_track_are_named(tmp_path: Path) -> None:
+    write_track(tmp_path, "task1", rows=1)
+    for stranger in ("notes", "task2", "task3/dx", "task4_ability9"):
+        (tmp_path / stranger).mkdir(parents=True)
+    (tmp_path / "README.md").write_text("no folder", "utf-8")
+    found, others = tracks_in(tmp_path)
+    assert [t.name for t in found] == ["task1"]
+    assert sorted(others) == ["notes", "task2", "task3/dx", "task4_ability9"]
