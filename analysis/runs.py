@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise
 from harness.errors import UserError
-from harness.run_folder import ROWS, TIMINGS, is_row, read_manifest
+from harness.run_folder import MANIFEST, ROWS, TIMINGS, is_count, is_row, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,48 @@ class Run:
 def read_run(path: Path) -> Run:
     """The run in `path`; a UserError where there is none, or nothing in it."""
     manifest = read_manifest(path)
+    for name, sound in _fields(manifest):
+        if not sound:
+            raise UserError(f"{path / MANIFEST}: field `{name}` is missing or not as runs keep it")
     rows = _lines(path / ROWS)
+    run = Run(path, manifest, rows)
+    seeds = len(manifest["fingerprint"]["pools"]["seeds"])
+    seen: Counter[tuple[str, int, str]] = Counter()
     for number, row in enumerate(rows, 1):
+        place = f"{path / ROWS}:{number}"
         if not is_row(row):
-            raise UserError(f"{path / ROWS}:{number}: not a row of task3.sweep")
+            raise UserError(f"{place}: not a row of task3.sweep")
+        if row["retriever"] not in run.labels:
+            raise UserError(f"{place}: `{row['retriever']}` is no retriever of the manifest")
+        key = row["retriever"], row["distractors"], row["query"]
+        seen[key] += 1
+        if seen[key] > seeds:
+            raise UserError(f"{place}: `{row['query']}` stands more often than there are pools")
     if not rows:
         raise UserError(f"{path}: the run has no rows yet")
-    return Run(path, manifest, rows)
+    return run
+
+
+def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The fields of a manifest that are read, each with whether it is as runs keep it."""
+    prints = manifest["fingerprint"]
+    retrievers, pools = prints.get("retrievers"), prints.get("pools")
+    yield (
+        "fingerprint.retrievers",
+        isinstance(retrievers, list)
+        and all(isinstance(e, dict) and isinstance(e.get("label"), str) for e in retrievers),
+    )
+    seeds = pools.get("seeds") if isinstance(pools, dict) else None
+    yield "fingerprint.pools", isinstance(seeds, list) and all(map(is_count, seeds))
+    yield "fingerprint.seed", is_count(prints.get("seed"))
+    yield "fingerprint.data", "data" in prints
+    for name in ("notes", "mended", "sessions", "rivals"):
+        yield name, isinstance(manifest.get(name), dict)
+    yield "pools_with_repeated_ids", "pools_with_repeated_ids" in manifest
+    yield "sessions", all(isinstance(s, str) for s in manifest["sessions"].values())
+    for rivals in manifest["rivals"].values():
+        sound = isinstance(rivals, dict) and all(is_count(n) and n > 0 for n in rivals.values())
+        yield "rivals", sound
 
 
 def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
@@ -65,6 +101,6 @@ def _lines(path: Path) -> list[Any]:
     for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
         try:
             found.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UserError(f"{path}:{number}: not valid JSON") from None
     return found

@@ -29,11 +29,25 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
 
 
 def is_row(row: Any) -> bool:
-    """Whether this is a row as runs keep it: the keys, and ranks unless it failed."""
-    if not isinstance(row, dict) or tuple(row) != ROW_KEYS:
+    """Whether this is a row as runs keep it: the keys, their types, and ranks unless it failed."""
+    if not isinstance(row, dict) or tuple(row) != ROW_KEYS or not isinstance(row["repairs"], dict):
         return False
-    ranks = row["above"], row["tied"]
-    return isinstance(row["error"], str) or all(type(n) is int and n >= 0 for n in ranks)
+    counts = [row[key] for key in ("distractors", "calls", "tokens_in", "tokens_out")]
+    if not all(map(is_count, [*counts, *row["repairs"].values()])):
+        return False
+    if not all(isinstance(row[key], str) for key in ("query", "retriever", "pool")):
+        return False
+    if row["error"] is not None:
+        return isinstance(row["error"], str)
+    above, tied = row["above"], row["tied"]
+    if not is_count(above) or not is_count(tied):
+        return False
+    return bool(0 < tied <= row["distractors"] + 1 - above)
+
+
+def is_count(value: Any) -> bool:
+    """Whether this is a whole number from 0, and no bool."""
+    return type(value) is int and value >= 0
 
 
 class RunFolder:
@@ -54,7 +68,7 @@ class RunFolder:
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 row = None
             if not is_row(row):
                 raise UserError(
@@ -162,7 +176,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: not a run folder (no {MANIFEST})") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read ({error})") from None
     if not isinstance(value, dict) or not isinstance(value.get("fingerprint"), dict):
         raise UserError(f"{file}: not the manifest of a run")
