@@ -29,10 +29,13 @@ from pathlib import Path
 from retrievers import Retriever, RetrieverError
 
 class Slow(Retriever):
-    '''Shared words, a little late.'''
+    '''Shared words. Stands still at the query that the file `hold` names, and says so.'''
 
     def score(self, query, pool):
-        time.sleep(0.004)
+        hold = Path('hold')
+        if hold.exists() and hold.read_text() == type(self).__name__ + ' ' + query.split()[1]:
+            Path('held').touch()
+            time.sleep(60)
         words = set(query.split())
         return [len(words & set(memory.text.split())) for memory in pool]
 
@@ -44,7 +47,7 @@ class Alone(Slow):
         return True
 
 class Marks(Slow):
-    '''The same, later still, with a file for every query it was asked.'''
+    '''The same, late, with a file for every query it was asked.'''
 
     def score(self, query, pool):
         time.sleep(0.1)
@@ -112,8 +115,21 @@ def start_and_wait(
     return process
 
 
-def kill_when(words: list[str], ready: Callable[[], bool]) -> None:
-    process = start_and_wait(words, ready)
+def start_and_hold(
+    place: Path, at: str, words: list[str], rows: int = 0, stderr: Any = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """A sweep that stands still `at` class and query, with its first `rows` rows on disk."""
+    held, hold = place / "held", place / "hold"
+    held.unlink(missing_ok=True)
+    hold.write_text(at)
+    run = place / words[words.index("--out") + 1]
+    process = start_and_wait(words, lambda: held.exists() and row_count(run) >= rows, stderr)
+    hold.unlink()
+    return process
+
+
+def kill_at(place: Path, at: str, words: list[str], rows: int = 0) -> None:
+    process = start_and_hold(place, at, words, rows)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(timeout=10) == -signal.SIGKILL
 
@@ -130,28 +146,33 @@ def test_kill_9_and_resume_ends_as_an_unbroken_run(place: Path) -> None:
     finish(command("unbroken/run"))
     run = place / "broken" / "run"
     more: tuple[str, ...] = ()
-    # Before any row, inside the first retriever, across to the second, and near the end.
-    for kept in (0, 1, QUERIES + 1, 2 * QUERIES + 1, 3 * QUERIES):
-        kill_when(
-            command("broken/run", *more),
-            lambda kept=kept: (run / "manifest.json").exists() and row_count(run) >= kept,  # type: ignore[misc]
-        )
+    # Tasks are 16 queries. Before any row, inside the first retriever (twice at one place, so
+    # without progress), across to the second, and inside that.
+    for at, rows in (
+        ("Slow 3", 0),
+        ("Slow 20", 16),
+        ("Slow 20", 16),
+        ("Slow 39", 32),
+        ("Slow 20", 56),
+        ("Alone 0", 80),
+        ("Alone 39", 112),
+    ):
+        kill_at(place, at, command("broken/run", *more))
+        assert row_count(run) == rows, at
         more = ("--resume",)
-    left = row_count(run)
-    assert 3 * QUERIES <= left < 4 * QUERIES, "it was to be killed before its end"
     finish(command("broken/run", "--resume"))
     assert_equal_runs(place / "unbroken" / "run", run)
 
 
 def test_a_killed_run_keeps_only_whole_rows_in_order(place: Path) -> None:
     run = place / "run"
-    kill_when(command("run"), lambda: row_count(run) >= 20)
+    kill_at(place, "Alone 20", command("run"))
     whole = (run / "rows.jsonl").read_bytes().split(b"\n")[:-1]
     order = [(r["retriever"], r["distractors"], r["query"]) for r in map(json.loads, whole)]
     plan = [
         (label, n, f"q{q}") for label in ("Slow", "Alone") for n in (5, 20) for q in range(QUERIES)
     ]
-    assert order == plan[: len(order)]
+    assert order == plan[: 2 * QUERIES + 16]
 
 
 def test_kill_9_with_workers_and_resume_with_one(place: Path) -> None:
@@ -159,9 +180,10 @@ def test_kill_9_with_workers_and_resume_with_one(place: Path) -> None:
     (place / "broken").mkdir()
     finish(command("unbroken/run", names=("late:Slow",)))
     run = place / "broken" / "run"
-    kill_when(
-        command("broken/run", "--workers", "2", names=("late:Slow",)), lambda: row_count(run) >= 10
+    kill_at(
+        place, "Slow 20", command("broken/run", "--workers", "2", names=("late:Slow",)), rows=16
     )
+    assert row_count(run) == 16
     finish(command("broken/run", "--resume", names=("late:Slow",)))
     assert_equal_runs(place / "unbroken" / "run", run)
 
@@ -176,24 +198,22 @@ def interrupt(process: subprocess.Popen[str]) -> str:
 
 def test_ctrl_c_is_one_line_and_exit_130_and_resumes(place: Path) -> None:
     words = command("run", names=("late:Slow",))
-    stderr = interrupt(
-        start_and_wait(words, lambda: row_count(place / "run") >= 16, stderr=subprocess.PIPE)
-    )
+    stderr = interrupt(start_and_hold(place, "Slow 20", words, stderr=subprocess.PIPE))
     assert stderr.count("\n") == 1, stderr
     assert "--resume" in stderr
-    assert row_count(place / "run") < 2 * QUERIES, "it was to be stopped before its end"
+    assert row_count(place / "run") == 16
     finish([*words, "--resume"])
     assert row_count(place / "run") == 2 * QUERIES
 
 
 def test_sigterm_is_one_line_and_exit_143_and_resumes(place: Path) -> None:
     words = command("run", names=("late:Slow",))
-    process = start_and_wait(words, lambda: row_count(place / "run") >= 16, stderr=subprocess.PIPE)
+    process = start_and_hold(place, "Slow 20", words, stderr=subprocess.PIPE)
     process.terminate()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 143
     assert stderr.count("\n") == 1, stderr
-    assert row_count(place / "run") < 2 * QUERIES, "it was to be stopped before its end"
+    assert row_count(place / "run") == 16
     finish([*words, "--resume"])
     assert row_count(place / "run") == 2 * QUERIES
 
