@@ -1,0 +1,131 @@
+"""The contract of an index: ids of the caller's own in, hits by (-score, id) out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from indexes.errors import IndexingError, NotFinite, RepeatedId, WrongWidth
+
+Ids = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+Items = TypeVar("Items")
+"""What an index holds and is asked with: `Vectors` of shape (n, width), or n texts."""
+
+
+class Hits(NamedTuple):
+    """The answer to one query, best first, equal scores by id; `ids` and `scores` have shape (n,).
+
+    n is at most the k asked for, less where the index holds less. There is no padding id.
+    """
+
+    ids: Ids
+    scores: NDArray[np.float32]
+
+
+class Index(ABC, Generic[Items]):
+    """Built once, searched often. Higher scores are better.
+
+    Every method raises a subclass of `indexes.errors.IndexingError` for what a caller did wrong.
+    """
+
+    kind: ClassVar[str]
+    """The name by which a user chooses it."""
+    exact: ClassVar[bool]
+    """Whether a search finds the true best k."""
+
+    @abstractmethod
+    def build(self, ids: ArrayLike, items: Items) -> None:
+        """Fill an empty index; `ids` are int64, distinct, one an item."""
+
+    @abstractmethod
+    def search(self, queries: Items, k: int) -> list[Hits]:
+        """The best `k` for each query; no hits from an empty index."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write it to `path` in one step: after a crash the old index is still there, whole."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: Path) -> Self:
+        """The index at `path`; NotAnIndex says what else it is."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many items a search can find."""
+
+
+class MutableIndex(Index[Items]):
+    """An index that grows and shrinks without being built anew."""
+
+    @abstractmethod
+    def add(self, ids: ArrayLike, items: Items) -> None:
+        """Take up more items. All or none: a fault leaves the index as it was."""
+
+    @abstractmethod
+    def remove(self, ids: ArrayLike) -> None:
+        """Forget these ids; UnknownId for one that isn't there, and then none is forgotten."""
+
+
+def as_ids(ids: ArrayLike, count: int) -> Ids:
+    """`ids` as int64 of shape (count,), checked to be whole, not negative and distinct."""
+    given = np.asarray(ids)
+    if given.shape != (count,):
+        raise IndexingError(f"ids of shape {given.shape} for {count} items: one id an item")
+    if count and given.dtype.kind not in "iu":
+        raise IndexingError(f"ids of type {given.dtype}: ids are whole numbers")
+    if count and (given.min() < 0 or given.max() > np.iinfo(np.int64).max):
+        raise IndexingError(f"id {given.min()} to {given.max()}: ids go from 0 to 2**63 - 1")
+    known: Ids = given.astype(np.int64)
+    ordered = np.sort(known)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise RepeatedId(f"id {twice[0]} is given twice")
+    return known
+
+
+def as_vectors(vectors: Any, width: int | None, what: str = "vector") -> Vectors:
+    """`vectors` as float32 of shape (n, width), checked to be finite; any width where it is None.
+
+    Raises WrongWidth naming both widths, and NotFinite naming the first faulty row.
+    """
+    given = np.ascontiguousarray(vectors, np.float32)
+    if given.ndim != 2:
+        raise WrongWidth(f"{what}s of shape {given.shape}: a matrix (n, width) is needed")
+    if width is not None and given.shape[1] != width:
+        raise WrongWidth(
+            f"{what}s of width {given.shape[1]} for an index of width {width}:"
+            " were they made by another model?"
+        )
+    faulty = np.flatnonzero(~np.isfinite(given).all(axis=1))
+    if len(faulty):
+        raise NotFinite(f"{what} {faulty[0]} of {len(given)} isn't finite")
+    return given
+
+
+def as_k(k: int) -> int:
+    """`k`, checked to be a whole number from 1."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise IndexingError(f"k {k}: must be a whole number of at least 1")
+    return int(k)
+
+
+def in_order(ids: Ids, scores: NDArray[np.float32], k: int) -> Hits:
+    """The first `k` by (-score, id)."""
+    order = np.lexsort((ids, -scores))[:k]
+    return Hits(ids[order], scores[order])
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Raises IndexingError where `texts` is one string, or holds something else than strings."""
+    if isinstance(texts, str):
+        raise IndexingError("one text where a list of texts is needed")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise IndexingError(f"text {i} is {type(text).__name__}, not a string")
