@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from corpus.records import Memory
@@ -51,10 +52,17 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run offers to a retriever that asks for it: its seed and its bank of memories."""
+    """What a run offers to a retriever that asks for it, beside its settings.
+
+    `bank` holds all distinct memories of the data. `store` is the embedding store's file, None
+    where vectors last no longer than the run; `max_memory` bounds the bytes of embeddings held in
+    memory at once, None for no bound. Neither changes a score.
+    """
 
     seed: int = 0
     bank: Sequence[Memory] = ()
+    store: Path | None = None
+    max_memory: int | None = None
 
 
 class Retriever(ABC):
