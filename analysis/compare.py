@@ -36,7 +36,7 @@ def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[l
 
     A query with a failed row is left out.
     """
-    from analysis.metrics import recall_at
+    from analysis.golds import recall, ties_of
 
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in run.rows:
@@ -45,7 +45,7 @@ def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[l
     return {
         query: (
             [row["pool"] for row in rows],
-            sum(recall_at(k, row["above"], row["tied"]) for row in rows) / len(rows),
+            sum(recall(k, ties_of(row)) for row in rows) / len(rows),
         )
         for query, rows in found.items()
         if all(row["error"] is None for row in rows)
@@ -76,7 +76,7 @@ def queries_in_script(root: Path, split: str, script: str) -> set[str]:
     return {
         row.benchmark_id
         for row in rows
-        if letter.search(row.query) or letter.search(row.gold_memory.text)
+        if letter.search(row.query) or any(letter.search(m.text) for m in row.gold_memories)
     }
 
 

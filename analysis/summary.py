@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.metrics import ceiling, chance_recall, recall_at, recall_bounds, reciprocal_rank
+from analysis import golds
+from analysis.metrics import ceiling
 from analysis.statistics import Bootstrap, Interval
 from harness.files import write_atomically
 from harness.fingerprint import canonical
@@ -38,14 +40,39 @@ def summarise(
         "cells": [maker.cell(*key, members) for key, members in cells.items()],
         "notes": manifest["notes"],
         "mended": manifest["mended"],
+        "abstentions": manifest.get("abstentions", 0),
         "pools_with_repeated_ids": manifest["pools_with_repeated_ids"],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What the metrics of one scored row rest on."""
+
+    ties: golds.Ties
+    pool: int
+    rivals: int
+
+    @property
+    def unknowing(self) -> golds.Ties:
+        """The ties of a scorer that gives all memories one score."""
+        return [(0, self.pool)] * len(self.ties)
+
+    def ceiling(self, k: int) -> tuple[float, float]:
+        """The best recall@k and reciprocal rank to be expected."""
+        if len(self.ties) > 1:
+            return min(k / len(self.ties), 1.0), 1.0
+        return ceiling(self.rivals, k)
+
+
+Metric = Callable[[int, golds.Ties], float]
 
 
 class _Cells:
     def __init__(self, manifest: Mapping[str, Any], ks: tuple[int, ...]) -> None:
         self.sessions = manifest["sessions"]
         self.rivals = manifest["rivals"]
+        self.pool_sizes = manifest.get("pool_sizes", {})
         self.seeds = manifest["fingerprint"]["pools"]["seeds"]
         self.seed = manifest["fingerprint"]["seed"]
         self.ks = ks
@@ -60,33 +87,28 @@ class _Cells:
         return self._bootstraps[key]
 
     def cell(self, label: str, distractors: int, rows: Sequence[Row]) -> dict[str, Any]:
-        scored = [row for row in rows if row["error"] is None]
         causes = Counter(row["error"] for row in rows if row["error"] is not None)
-        pool = distractors + 1
+        scored = self._scored(distractors, rows)
+        pools = [one.pool for one in scored] or [distractors + 1]
         found: dict[str, Any] = {
             "retriever": label,
             "distractors": distractors,
-            "pool_size": pool,
+            "pool_size": max(pools),
             "attempted": len(rows),
             "scored": len(scored),
             "failed": len(rows) - len(scored),
             "failures": dict(sorted(causes.items())),
         }
+        if min(pools) < max(pools):
+            found["pool_sizes"] = {
+                "min": min(pools),
+                "median": float(np.median(pools)),
+                "max": max(pools),
+            }
         if scored:
-            ties = [(row["above"], row["tied"]) for row in scored]
-            bootstrap = self._bootstrap(scored)
-            rivals = self._rival_counts(distractors, rows)
-            found["recall"] = {
-                str(k): self._recall(k, ties, pool, bootstrap, rivals) for k in self.ks
-            }
-            ranks = np.array([reciprocal_rank(*tie) for tie in ties])
-            found["reciprocal_rank"] = {
-                **_interval(bootstrap.interval(ranks)),
-                "chance": _r(reciprocal_rank(0, pool)),
-                "ceiling": _r(np.mean([ceiling(n, 1)[1] for n in rivals])),
-            }
-            found["tie_rate"] = _r(np.mean([tied > 1 for _, tied in ties]))
-            found["all_tied"] = sum(tied == pool for _, tied in ties)
+            found.update(
+                self._figures(scored, self._bootstrap([r for r in rows if not r["error"]]))
+            )
         for key in ("calls", "tokens_in", "tokens_out"):
             found[key] = sum(row[key] for row in rows)
         repairs: Counter[str] = Counter()
@@ -95,34 +117,46 @@ class _Cells:
         found["repairs"] = dict(sorted(repairs.items()))
         return found
 
-    def _rival_counts(self, distractors: int, rows: Sequence[Row]) -> list[int]:
-        """For each scored row the golds that no scorer can tell from its own (1 = none)."""
+    def _scored(self, distractors: int, rows: Sequence[Row]) -> list[_Scored]:
         seen: Counter[str] = Counter()
-        counts = []
+        found = []
         for row in rows:
-            seed = self.seeds[seen[row["query"]]]
+            key = f"{distractors}/{self.seeds[seen[row['query']]]}"
             seen[row["query"]] += 1
             if row["error"] is None:
-                counts.append(self.rivals.get(f"{distractors}/{seed}", {}).get(row["query"], 1))
-        return counts
+                pool = self.pool_sizes.get(key, {}).get(row["query"], distractors + 1)
+                rivals = self.rivals.get(key, {}).get(row["query"], 1)
+                found.append(_Scored(golds.ties_of(row), pool, rivals))
+        return found
 
-    @staticmethod
-    def _recall(
-        k: int,
-        ties: Sequence[tuple[int, int]],
-        pool: int,
-        bootstrap: Bootstrap,
-        rivals: Sequence[int],
-    ) -> dict[str, Any]:
-        bounds = np.array([recall_bounds(k, *tie) for tie in ties]).mean(axis=0)
-        return {
-            **_interval(bootstrap.interval(np.array([recall_at(k, *tie) for tie in ties]))),
-            "worst": _r(bounds[0]),
-            "best": _r(bounds[1]),
-            "chance": _r(chance_recall(k, pool)),
-            "ceiling": _r(np.mean([ceiling(n, k)[0] for n in rivals])),
-            "trivial": k >= pool,
+    def _figures(self, scored: Sequence[_Scored], bootstrap: Bootstrap) -> dict[str, Any]:
+        def figures(metric: Metric, k: int) -> dict[str, Any]:
+            values = np.array([metric(k, one.ties) for one in scored])
+            chance = np.mean([metric(k, one.unknowing) for one in scored])
+            return {**_interval(bootstrap.interval(values)), "chance": _r(chance)}
+
+        found: dict[str, Any] = {"recall": {}}
+        for k in self.ks:
+            bounds = np.mean([golds.recall_bounds(k, one.ties) for one in scored], axis=0)
+            found["recall"][str(k)] = {
+                **figures(golds.recall, k),
+                "worst": _r(bounds[0]),
+                "best": _r(bounds[1]),
+                "ceiling": _r(np.mean([one.ceiling(k)[0] for one in scored])),
+                "trivial": all(k >= one.pool for one in scored),
+                "trivial_pools": sum(k >= one.pool for one in scored),
+            }
+        if any(len(one.ties) > 1 for one in scored):
+            found["recall_any"] = {str(k): figures(golds.recall_any, k) for k in self.ks}
+            found["recall_all"] = {str(k): figures(golds.recall_all, k) for k in self.ks}
+        found["ndcg"] = {str(k): figures(golds.ndcg, k) for k in self.ks}
+        found["reciprocal_rank"] = {
+            **figures(lambda _, ties: golds.first_reciprocal_rank(ties), 1),
+            "ceiling": _r(np.mean([one.ceiling(1)[1] for one in scored])),
         }
+        found["tie_rate"] = _r(np.mean([golds.tied_with_others(one.ties) for one in scored]))
+        found["all_tied"] = sum(one.ties[0][1] == one.pool for one in scored)
+        return found
 
 
 def _interval(interval: Interval) -> dict[str, Any]:

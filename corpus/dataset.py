@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpus.custom import is_custom, load_custom
 from corpus.errors import DataError
 from corpus.fields import Fields
 from corpus.jsonl import find_jsonl, new_digest, read_jsonl
@@ -23,7 +24,7 @@ class Dataset:
     there. `bank` holds the distinct candidate texts of that smallest pool over the whole split,
     sorted by text, each with the label of its first occurrence. `own` maps a session to the texts
     of its task 1 gold; it is empty, and `own_known` False, where the split has no task 1
-    references.
+    references. `abstentions` are the queries that no memory answers, which no pool is built for.
     """
 
     root: Path
@@ -33,6 +34,7 @@ class Dataset:
     own: Mapping[str, frozenset[str]]
     own_known: bool
     sha256: str
+    abstentions: tuple[str, ...] = ()
 
     @property
     def repairs(self) -> Counter[str]:
@@ -51,10 +53,15 @@ class Dataset:
 def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset:
     """Load a split: the smallest released pool, and the released pools of `sizes` besides.
 
+    Where `root` is a file, it is a user's own (`corpus.custom`), which has neither splits nor
+    sizes.
+
     Raises DataError for a faulty file, a size that is not released, a split without references,
     files whose queries or gold differ
     from those of the smallest, or a pool of `sizes` that isn't as large as its folder says.
     """
+    if is_custom(root):
+        return _load_own_memories(root)
     folder = split_folder(root, split)
     there = released_sizes(folder)
     for size in sizes:
@@ -93,6 +100,21 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
         own=own,
         own_known=own_known,
         sha256=digest.hexdigest(),
+    )
+
+
+def _load_own_memories(path: Path) -> Dataset:
+    custom = load_custom(path)
+    file = custom.file
+    return Dataset(
+        root=path,
+        split=path.name,
+        released={file.size: file},
+        bank=custom.bank,
+        own={},
+        own_known=False,
+        sha256=file.sha256,
+        abstentions=custom.abstentions,
     )
 
 

@@ -30,10 +30,15 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Positions into `PoolSet.memories`, in the order a retriever sees, and the gold's place."""
+    """Positions into `PoolSet.memories`, in the order a retriever sees, and the golds' places."""
 
     members: NDArray[np.int32]
-    gold: int
+    golds: tuple[int, ...]
+
+    @property
+    def gold(self) -> int:
+        """The place of the only gold, or of the first."""
+        return self.golds[0]
 
     def __len__(self) -> int:
         return len(self.members)
@@ -80,14 +85,17 @@ def build_pools(
             if strategy == "released":
                 for size in sizes:
                     given = released[size][row.benchmark_id]
-                    pools[size, seed].append(_number(given.candidates, given.gold or 0, index))
+                    pools[size, seed].append(_number(given.candidates, given.golds, index))
             else:
                 distractors = drawn.distractors(row)
-                order = _hashed_order([row.gold_memory, *distractors], seed, row.benchmark_id)
+                everything = [*row.gold_memories, *distractors]
+                order = _hashed_order(everything, seed, row.benchmark_id)
+                golds = len(row.golds)
                 for size in sizes:
-                    kept = [i for i in order if i <= size]
-                    members = [distractors[i - 1] if i else row.gold_memory for i in kept]
-                    pools[size, seed].append(_number(members, kept.index(0), index))
+                    kept = [i for i in order if i < golds + size]
+                    places = tuple(at for at, i in enumerate(kept) if i < golds)
+                    members = [everything[i] for i in kept]
+                    pools[size, seed].append(_number(members, places, index))
     return _shuffled(PoolSet(rows, tuple(index), pools))
 
 
@@ -101,15 +109,15 @@ def _shuffled(found: PoolSet) -> PoolSet:
     number = np.empty(len(order), np.int32)
     number[order] = np.arange(len(order), dtype=np.int32)
     pools = {
-        key: [Pool(number[pool.members], pool.gold) for pool in members]
+        key: [Pool(number[pool.members], pool.golds) for pool in members]
         for key, members in found.pools.items()
     }
     return PoolSet(found.rows, tuple(found.memories[i] for i in order), pools)
 
 
-def _number(members: Sequence[Memory], gold: int, index: dict[Memory, int]) -> Pool:
+def _number(members: Sequence[Memory], golds: tuple[int, ...], index: dict[Memory, int]) -> Pool:
     numbers = (index.setdefault(memory, len(index)) for memory in members)
-    return Pool(np.fromiter(numbers, np.int32, len(members)), gold)
+    return Pool(np.fromiter(numbers, np.int32, len(members)), golds)
 
 
 def _hashed_order(memories: list[Memory], seed: int, query: str) -> list[int]:
@@ -129,18 +137,19 @@ class _Draw:
         counts: Counter[str] = Counter()
         if strategy == "as-released":
             for row in data.smallest.rows:
-                counts.update(m.text for i, m in enumerate(row.candidates) if i != row.gold)
+                counts.update(m.text for i, m in enumerate(row.candidates) if i not in row.golds)
         self.cumulative = list(accumulate(counts[memory.text] for memory in data.bank))
 
     def distractors(self, row: Task3Row) -> list[Memory]:
         # Only Random.random() is promised to repeat across Python versions, so no shuffle().
         rng = random.Random(f"{self.strategy}:{self.seed}:{row.benchmark_id}")
-        barred = self.data.own.get(row.session_id, frozenset()) | {row.gold_memory.text}
+        golds = {memory.text for memory in row.gold_memories}
+        barred = self.data.own.get(row.session_id, frozenset()) | golds
         if self.strategy == "as-released":
             return self._with_replacement(row, rng, barred)
         base: dict[str, Memory] = {}
-        for i, memory in enumerate(row.candidates):
-            if i != row.gold:
+        for memory in row.candidates:
+            if memory.text not in golds:
                 base.setdefault(memory.text, memory)
         members = [base[text] for text in sorted(base)]
         _shuffle(members, rng, len(members))

@@ -108,7 +108,8 @@ class Task4Row:
 class Task3Row:
     """One retrieval query with the candidates of the file, gold included.
 
-    `gold` is a position in `candidates`, None where the split comes without references.
+    `gold` is a position in `candidates`, None where the split comes without references. The
+    release has one gold a query; a user's own data may have several, the others in `more_golds`.
     `memory_ids` runs beside `candidates`; it stays with the loader, for writing predictions.
     """
 
@@ -119,13 +120,24 @@ class Task3Row:
     memory_ids: tuple[str, ...]
     line: int
     gold: int | None = None
+    more_golds: tuple[int, ...] = ()
+
+    @property
+    def golds(self) -> tuple[int, ...]:
+        """The positions of all golds; empty where the row has no reference."""
+        return () if self.gold is None else (self.gold, *self.more_golds)
 
     @property
     def gold_memory(self) -> Memory:
-        """The gold memory; a ValueError where the row has none."""
+        """The (first) gold memory; a ValueError where the row has none."""
         if self.gold is None:
             raise ValueError(f"{self.benchmark_id} has no reference")
         return self.candidates[self.gold]
+
+    @property
+    def gold_memories(self) -> tuple[Memory, ...]:
+        """All gold memories."""
+        return tuple(self.candidates[i] for i in self.golds)
 
 
 @dataclass(frozen=True, slots=True)

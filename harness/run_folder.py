@@ -20,6 +20,7 @@ ROW_KEYS = (
     *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
     *("calls", "tokens_in", "tokens_out", "repairs", "error"),
 )
+_RANKS = ("gold", "above", "tied")
 _OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, "curve.csv", "curve.png")
 
 
@@ -39,10 +40,13 @@ def is_row(row: Any) -> bool:
         return False
     if row["error"] is not None:
         return isinstance(row["error"], str)
-    above, tied = row["above"], row["tied"]
-    if not is_count(above) or not is_count(tied):
+    golds, above, tied = (row[k] if isinstance(row[k], list) else [row[k]] for k in _RANKS)
+    if not len(golds) == len(above) == len(tied) > 0:
         return False
-    return bool(0 < tied <= row["distractors"] + 1 - above)
+    if not all(map(is_count, [*golds, *above, *tied])):
+        return False
+    pool = row["distractors"] + len(golds)
+    return all(0 < t <= pool - a for a, t in zip(above, tied, strict=True))
 
 
 def is_count(value: Any) -> bool:

@@ -212,7 +212,19 @@ def _facts(data: Dataset, pools: PoolSet) -> dict[str, Any]:
         "mended": dict(sorted(data.repairs.items())),
         "pools_with_repeated_ids": data.smallest.repeated_ids,
         "rivals": _rivals(pools),
+        "pool_sizes": _pool_sizes(pools),
+        "abstentions": len(data.abstentions),
     }
+
+
+def _pool_sizes(pools: PoolSet) -> dict[str, dict[str, int]]:
+    """By "distractors/seed", the size of each pool that isn't its distractors and one gold."""
+    found: dict[str, dict[str, int]] = {}
+    for (size, seed), members in pools.pools.items():
+        for row, pool in zip(pools.rows, members, strict=True):
+            if len(pool) != size + 1:
+                found.setdefault(f"{size}/{seed}", {})[row.benchmark_id] = len(pool)
+    return found
 
 
 def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
@@ -222,9 +234,10 @@ def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
     number of such golds, its own included, for each query that has more than one.
     """
     golds: dict[str, set[str]] = {}
-    for row in pools.rows:
+    single = {i: row for i, row in enumerate(pools.rows) if len(row.golds) == 1}
+    for row in single.values():
         golds.setdefault(row.query, set()).add(row.gold_memory.text)
-    shared = {i: golds[row.query] for i, row in enumerate(pools.rows) if len(golds[row.query]) > 1}
+    shared = {i: golds[row.query] for i, row in single.items() if len(golds[row.query]) > 1}
     found: dict[str, dict[str, int]] = {}
     for (size, seed), members in pools.pools.items():
         for i, texts in shared.items():

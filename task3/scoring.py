@@ -106,7 +106,7 @@ class Scorer:
             "retriever": self.label,
             "distractors": place.distractors,
             "pool": pool_hash(self.pools.texts(pool)),
-            "gold": pool.gold,
+            "gold": pool.gold if len(pool.golds) == 1 else list(pool.golds),
             "above": None,
             "tied": None,
             "top": [],
@@ -115,6 +115,10 @@ class Scorer:
             return {**row, **_usage(Usage()), "repairs": {}, "error": str(result.cause)}
         scores = np.asarray(result.scores)[at]
         row["above"], row["tied"] = above_tied(scores, pool.gold)
+        if len(pool.golds) > 1:
+            ranks = [above_tied(scores, gold) for gold in pool.golds]
+            row["above"] = [above for above, _ in ranks]
+            row["tied"] = [tied for _, tied in ranks]
         row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
         return {**row, **_usage(result.usage), "repairs": dict(result.repairs), "error": None}
 

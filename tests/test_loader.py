@@ -71,6 +71,7 @@ def test_rows_hold_the_whitelisted_fields_and_no_others(root: Path) -> None:
         "candidates",
         "memory_ids",
         "gold",
+        "more_golds",
         "line",
     }
     assert row == Task3Row(
