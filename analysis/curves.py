@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # published figures alone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = "osD^vPX*"
+METRICS = {"recall": "R", "recall_any": "any", "recall_all": "all", "ndcg": "nDCG"}
 app = typer.Typer(add_completion=False)
 
 
@@ -142,7 +143,11 @@ def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
     writer.writerow([*head, "attempted", "scored", "failed"])
     for run in runs:
         for cell in run.summary(ks)["cells"]:
-            metrics = {f"R@{k}": figures for k, figures in cell.get("recall", {}).items()}
+            metrics = {
+                f"{short}@{k}": figures
+                for key, short in METRICS.items()
+                for k, figures in cell.get(key, {}).items()
+            }
             if "reciprocal_rank" in cell:
                 metrics["E[RR]"] = cell["reciprocal_rank"]
             for metric, figures in metrics.items():

@@ -74,9 +74,13 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         yield name, isinstance(manifest.get(name), dict)
     yield "pools_with_repeated_ids", "pools_with_repeated_ids" in manifest
     yield "sessions", all(isinstance(s, str) for s in manifest["sessions"].values())
-    for rivals in manifest["rivals"].values():
-        sound = isinstance(rivals, dict) and all(is_count(n) and n > 0 for n in rivals.values())
-        yield "rivals", sound
+    sizes = manifest.get("pool_sizes", {})
+    yield "pool_sizes", isinstance(sizes, dict)
+    yield "abstentions", is_count(manifest.get("abstentions", 0))
+    for name, by_pool in (("rivals", manifest["rivals"]), ("pool_sizes", sizes)):
+        for counts in by_pool.values():
+            sound = isinstance(counts, dict) and all(is_count(n) and n > 0 for n in counts.values())
+            yield name, sound
 
 
 def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:

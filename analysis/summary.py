@@ -13,6 +13,7 @@ import numpy as np
 from analysis import golds
 from analysis.metrics import ceiling
 from analysis.statistics import Bootstrap, Interval
+from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical
 
@@ -126,7 +127,10 @@ class _Cells:
             if row["error"] is None:
                 pool = self.pool_sizes.get(key, {}).get(row["query"], distractors + 1)
                 rivals = self.rivals.get(key, {}).get(row["query"], 1)
-                found.append(_Scored(golds.ties_of(row), pool, rivals))
+                ties = golds.ties_of(row)
+                if len(ties) > pool:
+                    raise UserError(f"manifest.json: `{row['query']}` has more golds than memories")
+                found.append(_Scored(ties, pool, rivals))
         return found
 
     def _figures(self, scored: Sequence[_Scored], bootstrap: Bootstrap) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def print_table(path: Path, summary: Mapping[str, Any]) -> None:
     """Print the summary of the run in `path` on stderr."""
     from rich.console import Console
 
-    wide = None if sys.stderr.isatty() else 160
+    wide = None if sys.stderr.isatty() else 180
     console = Console(stderr=True, width=wide, highlight=False)
     console.print(build_table(summary, seconds_by_label(path)))
     for line in remarks(summary):
@@ -38,6 +38,10 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
         table.add_column(head, justify="right", no_wrap=True)
         if i == 0:
             table.add_column("worst-best", justify="right")
+    several = any("recall_any" in cell for cell in summary["cells"])
+    for k in ks if several else ():
+        table.add_column(f"any@{k}", justify="right")
+        table.add_column(f"all@{k}", justify="right")
     for head in ("E[RR]", "tied", "chance", "attempted", "scored", "failed", "time"):
         table.add_column(head, justify="right")
     shown: set[str] = set()
@@ -46,14 +50,14 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
         prepare, score = seconds.get(label, (0.0, 0.0))
         time = "" if label in shown else f"{prepare:.1f} + {score:.1f} s"
         shown.add(label)
-        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks), time)
+        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks, several), time)
     return table
 
 
-def _figures(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
+def _figures(cell: Mapping[str, Any], ks: list[int], several: bool) -> list[str]:
     counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
     if "recall" not in cell:
-        return ["-"] * (len(ks) + 1 + 3) + counts
+        return ["-"] * (len(ks) * (3 if several else 1) + 1 + 3) + counts
     shown = []
     for i, k in enumerate(ks):
         recall = cell["recall"][str(k)]
@@ -64,6 +68,9 @@ def _figures(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
             shown.append(f"{recall['worst']:.3f}-{recall['best']:.3f}")
         else:
             shown.append(f"{recall['mean']:.3f}")
+    for k in ks if several else ():
+        for name in ("recall_any", "recall_all"):
+            shown.append(f"{cell.get(name, cell['recall'])[str(k)]['mean']:.3f}")
     first = cell["recall"][str(ks[0])] if ks else {"chance": 1.0}
     rr = cell["reciprocal_rank"]["mean"]
     return [*shown, f"{rr:.3f}", f"{cell['tie_rate']:.1%}", f"{first['chance']:.4f}", *counts]
@@ -72,9 +79,16 @@ def _figures(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
 def title(summary: Mapping[str, Any]) -> str:
     """What was measured, the sample called a sample."""
     data, pools = summary["data"], summary["pools"]
-    name = "embedded sample, not AlpsBench" if data["sample"] else f"split {data['split']}"
+    name = f"split {data['split']}"
+    if data["sample"]:
+        name = "embedded sample, not AlpsBench"
+    elif data["split"].endswith((".jsonl", ".jsonl.gz")):
+        name = f"file {data['split']}"
     seeds = f", {len(pools['seeds'])} pool seeds" if len(pools["seeds"]) > 1 else ""
-    return f"Task 3, {name}: {data['queries']} queries, {pools['strategy']} pools{seeds}"
+    strategy = f"{pools['strategy']} pools"
+    if name.startswith("file") and pools["strategy"] == "released":
+        strategy = "pools as given"
+    return f"Task 3, {name}: {data['queries']} queries, {strategy}{seeds}"
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
@@ -91,11 +105,20 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
         for k, recall in cell.get("recall", {}).items():
             if recall["trivial"]:
                 lines.append(f"{where}: R@{k} is trivial, k >= pool of {cell['pool_size']}")
+            elif recall.get("trivial_pools"):
+                count = recall["trivial_pools"]
+                lines.append(f"{where}: R@{k} is trivial in {count} pools of at most {k} memories")
             if recall["ceiling"] < 1:
-                lines.append(
-                    f"{where}: R@{k} cannot exceed {recall['ceiling']:.3f}:"
-                    " queries with the same words have different golds"
-                )
+                reason = "queries with the same words have different golds"
+                if "recall_any" in cell:
+                    reason = f"some queries have more than {k} golds"
+                lines.append(f"{where}: R@{k} cannot exceed {recall['ceiling']:.3f}: {reason}")
+        if "pool_sizes" in cell:
+            sizes = cell["pool_sizes"]
+            lines.append(
+                f"{where}: pools of {sizes['min']} to {sizes['max']} memories,"
+                f" median {sizes['median']:g}"
+            )
     for label, notes in summary["notes"].items():
         for what in ("queries", "memories"):
             if notes.get(f"truncated_{what}"):
@@ -107,6 +130,15 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"stored ids repeat inside {summary['pools_with_repeated_ids']} pools:"
             " a memory is known by its position, and no retriever sees an id"
+        )
+    if summary.get("abstentions"):
+        lines.append(
+            f"queries without gold (abstention): {summary['abstentions']},"
+            " counted apart; no pool is scored for them"
+        )
+    if any("recall_any" in cell for cell in summary["cells"]):
+        lines.append(
+            "R@k: share of a query's golds found; any@k, all@k: at least one, every one of them"
         )
     if summary["mended"]:
         mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())

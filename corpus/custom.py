@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import Repairs, new_digest, read_jsonl
+from corpus.jsonl import OnFault, Repairs, new_digest, read_jsonl
 from corpus.records import Memory, Task3File, Task3Row
 
 FIELDS = ("id", "query", "memories", "gold", "session")
@@ -51,15 +52,8 @@ def load_custom(path: Path) -> CustomFile:
     repairs, digest = Repairs(), new_digest()
     rows: list[Task3Row] = []
     abstentions: list[str] = []
-    lines: dict[str, int] = {}
     bank: dict[str, Memory] = {}
-    for line, value in read_jsonl(path, repairs, digest):
-        row = _row(value, Fields(path, line, repairs))
-        before = lines.setdefault(row.benchmark_id, line)
-        if before != line:
-            raise DataError(
-                f"id `{row.benchmark_id}` stands on line {before} already", path=path, line=line
-            )
+    for row in read_custom(path, repairs, digest):
         for memory in row.candidates:
             bank.setdefault(memory.text, memory)
         if row.golds:
@@ -78,6 +72,27 @@ def load_custom(path: Path) -> CustomFile:
         tuple(abstentions),
         tuple(bank[text] for text in sorted(bank)),
     )
+
+
+def read_custom(
+    path: Path, repairs: Repairs, digest: Any = None, on_fault: OnFault | None = None
+) -> Iterator[Task3Row]:
+    """The rows of `path` one by one; a faulty one raises DataError or is handed to `on_fault`."""
+    lines: dict[str, int] = {}
+    for line, value in read_jsonl(path, repairs, digest, on_fault):
+        try:
+            row = _row(value, Fields(path, line, repairs))
+            before = lines.setdefault(row.benchmark_id, line)
+            if before != line:
+                raise DataError(
+                    f"id `{row.benchmark_id}` stands on line {before} already", path=path, line=line
+                )
+        except DataError as error:
+            if on_fault is None:
+                raise
+            on_fault(error)
+            continue
+        yield row
 
 
 def _row(value: dict[str, Any], fields: Fields) -> Task3Row:

@@ -19,6 +19,12 @@ def split_folder(root: Path, split: str) -> Path:
 
     A clone of the release keeps its splits in `benchmark_data/`; its top folder will do as well.
     """
+    if root.is_file():
+        raise DataError(
+            "is a file, and this needs a release",
+            path=root,
+            todo="Give the folder above the splits",
+        )
     if not root.is_dir():
         raise DataError("no such folder", path=root, todo="Give the folder that holds the splits")
     if not (root / split).is_dir() and (root / "benchmark_data" / split).is_dir():

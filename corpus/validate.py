@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from corpus.custom import is_custom, read_custom
 from corpus.errors import DataError
 from corpus.jsonl import Repairs, find_jsonl
 from corpus.records import Task3Row
@@ -20,6 +21,8 @@ from corpus.tracks import track as track_called
 from corpus.tracks import tracks_in
 
 SHOWN = 200
+# By split and id, where a query was first seen, its words, and the text of its gold.
+Questions = dict[tuple[str, str], tuple[str, str, str | None]]
 app = typer.Typer(add_completion=False)
 
 
@@ -59,11 +62,15 @@ class Report:
 def validate(root: Path) -> Report:
     """Read every track of every split under `root`, a row at a time.
 
-    `root` may be a release, its `benchmark_data` or one split. Raises DataError where there is
-    nothing to validate.
+    `root` may be a release, its `benchmark_data`, one split, or a user's own file. Raises
+    DataError where there is nothing to validate.
     """
     report = Report()
+    if is_custom(root):
+        report.tracks.append(_validate_custom(root, report))
+        return report
     owners: dict[tuple[str, str], str] = {}
+    questions: Questions = {}
     splits = list(_splits(root))
     for split, folder in splits:
         tracks, others = tracks_in(folder)
@@ -73,7 +80,7 @@ def validate(root: Path) -> Report:
             if references is not None and track_called(name) is not None:
                 report.fault(DataError("no model_input.jsonl beside it", path=references))
         for track in tracks:
-            report.tracks.append(_validate_track(split, folder, track, report, owners))
+            report.tracks.append(_validate_track(split, folder, track, report, owners, questions))
     if not report.tracks:
         raise DataError(
             "no split with a track in it",
@@ -81,6 +88,22 @@ def validate(root: Path) -> Report:
             todo="Expected <split>/<track>/model_input.jsonl, such as dev/task1/model_input.jsonl",
         )
     return report
+
+
+def _validate_custom(path: Path, report: Report) -> TrackReport:
+    """A user's own file, as one track named after it."""
+    found, repairs = TrackReport("own", path.name), Repairs()
+    try:
+        for row in read_custom(path, repairs, on_fault=report.fault):
+            found.rows += 1
+            found.with_gold += bool(row.golds)
+            found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
+    except DataError as error:
+        report.fault(error)
+    found.faults = report.fault_count
+    found.mended, found.unusual = dict(sorted(repairs.items())), dict(sorted(repairs.seen.items()))
+    found.places = repairs.places
+    return found
 
 
 def _splits(root: Path) -> Iterator[tuple[str, Path]]:
@@ -101,6 +124,7 @@ def _validate_track(
     track: Track[Any],
     report: Report,
     owners: dict[tuple[str, str], str],
+    questions: Questions,
 ) -> TrackReport:
     found = TrackReport(split, track.name)
     before = report.fault_count
@@ -130,6 +154,7 @@ def _validate_track(
                 )
             if isinstance(row, Task3Row):
                 _look_at_pool(row, size or 0, inputs, found, report)
+                _same_everywhere(row, split, track.name, inputs, questions, report)
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count - before
@@ -150,6 +175,28 @@ def _look_at_pool(
             DataError(
                 f"the pool of `{row.benchmark_id}` has {len(row.candidates)} memories,"
                 f" not {size + 1}",
+                path=inputs / "model_input.jsonl",
+                line=row.line,
+            )
+        )
+
+
+def _same_everywhere(
+    row: Task3Row,
+    split: str,
+    track: str,
+    inputs: Path,
+    questions: Questions,
+    report: Report,
+) -> None:
+    """A query has the same words and the same gold at every size."""
+    gold = row.gold_memory.text if row.golds else None
+    key = split, row.benchmark_id
+    first, query, known = questions.setdefault(key, (track, row.query, gold))
+    if query != row.query or (None not in (gold, known) and gold != known):
+        report.fault(
+            DataError(
+                f"`{row.benchmark_id}` has another query or gold than in {first}",
                 path=inputs / "model_input.jsonl",
                 line=row.line,
             )
@@ -188,7 +235,9 @@ def describe(report: Report) -> Iterator[str]:
 
 @app.command()
 def command(
-    path: Annotated[Path, typer.Argument(help="A release, its benchmark_data, or one split.")],
+    path: Annotated[
+        Path, typer.Argument(help="A release, its benchmark_data, one split, or your own .jsonl.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check every row of every track, and say what was mended and where. Exit code 2 on a fault."""

@@ -5,28 +5,44 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical, difference
 
+Scores = Sequence[float] | NDArray[np.float32] | None
 OnExisting = Literal["refuse", "resume", "overwrite"]
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
+SCORES = "scores.jsonl"
 ROW_KEYS = (
     *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
     *("calls", "tokens_in", "tokens_out", "repairs", "error"),
 )
 _RANKS = ("gold", "above", "tied")
-_OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, "curve.csv", "curve.png")
+_OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, SCORES, "curve.csv", "curve.png")
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
     """One line of rows.jsonl. Key order is the row's own, so equal rows are equal bytes."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def encode_scores(row: Mapping[str, Any], scores: Scores) -> bytes:
+    """One line of scores.jsonl: which pool, and its scores in pool order; null for a failed row.
+
+    Nine significant digits give a float32 back exactly.
+    """
+    kept = None if scores is None else [float(f"{score:.9g}") for score in scores]
+    head = {key: row[key] for key in ("query", "retriever", "distractors", "pool")}
+    return encode_row({**head, "scores": kept})
 
 
 def is_row(row: Any) -> bool:
@@ -82,20 +98,38 @@ class RunFolder:
             rows.append(row)
         if len(whole) < len(raw):
             os.truncate(path, len(whole))
+        self._cut_scores(len(rows))
         return rows
+
+    def _cut_scores(self, rows: int) -> None:
+        """Scores are written before their row: those of rows that never came are cut off."""
+        path = self.path / SCORES
+        if not path.exists():
+            if rows and self.manifest["fingerprint"].get("kept"):
+                raise UserError(f"{path}: is missing. Start again with --overwrite")
+            return
+        ends = [match.end() for match in re.finditer(rb"\n", path.read_bytes())]
+        if len(ends) < rows:
+            raise UserError(
+                f"{path}: has scores for {len(ends)} of {rows} rows. Start again with --overwrite"
+            )
+        os.truncate(path, ends[rows - 1] if rows else 0)
 
     def write_manifest(self) -> None:
         """Put the manifest on disk, whole."""
         write_atomically(self.path / MANIFEST, canonical(self.manifest) + "\n")
 
-    def append(self, rows: Sequence[dict[str, Any]], seconds: Sequence[float]) -> None:
-        """Add rows, each in one write, and the seconds that each took."""
-        with (self.path / ROWS).open("ab", buffering=0) as stream:
-            for row in rows:
-                line = encode_row(row)
-                if stream.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, "no room to write rows; free some, then --resume")
-                self.rows.append(row)
+    def append(
+        self,
+        rows: Sequence[dict[str, Any]],
+        seconds: Sequence[float],
+        scores: Sequence[Scores] | None = None,
+    ) -> None:
+        """Add rows, each in one write, the seconds that each took, and where kept its scores."""
+        if scores is not None:  # first, so that no row is ever without its scores
+            self._write(SCORES, map(encode_scores, rows, scores))
+        self._write(ROWS, map(encode_row, rows))
+        self.rows += rows
         with (self.path / TIMINGS).open("ab", buffering=0) as stream:
             for row, taken in zip(rows, seconds, strict=True):
                 keys = ("retriever", "distractors", "query")
@@ -103,8 +137,21 @@ class RunFolder:
                     encode_row({**{key: row[key] for key in keys}, "seconds": round(taken, 7)})
                 )
 
-    def rewrite(self, rows: list[dict[str, Any]]) -> None:
-        """Replace all rows in one step."""
+    def _write(self, name: str, lines: Iterable[bytes]) -> None:
+        with (self.path / name).open("ab", buffering=0) as stream:
+            for line in lines:
+                if stream.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, "no room to write rows; free some, then --resume")
+
+    def rewrite(
+        self, rows: list[dict[str, Any]], scores: Mapping[int, Scores] | None = None
+    ) -> None:
+        """Replace all rows in one step; `scores` are those of the rows that changed, by place."""
+        if scores:
+            kept = (self.path / SCORES).read_bytes().splitlines(keepends=True)
+            for i, changed in scores.items():
+                kept[i] = encode_scores(rows[i], changed)
+            write_atomically(self.path / SCORES, b"".join(kept))
         write_atomically(self.path / ROWS, b"".join(map(encode_row, rows)))
         self.rows = rows
 

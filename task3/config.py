@@ -14,17 +14,19 @@ from harness.run_folder import OnExisting
 class SweepConfig:
     """One sweep: labelled retrievers over pools of several sizes.
 
-    `data` None is the embedded sample; `out` None is a folder in `runs/` named by the fingerprint,
+    `data` None is the embedded sample; `pools` and `distractors` None are what `corpus.material`
+    takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
     which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
     without repeats. `limit` takes the first queries of the file; the bank is unaffected.
+    `keep_scores` keeps every score of every pool in scores.jsonl.
     """
 
     configurations: tuple[Configuration, ...]
     data: Path | None = None
     split: str = "dev"
-    pools: Strategy = "nested"
+    pools: Strategy | None = None
     pool_seeds: tuple[int, ...] = (0,)
-    distractors: tuple[int, ...] = (100, 300, 500, 700, 1000)
+    distractors: tuple[int, ...] | None = None
     ks: tuple[int, ...] = (1, 5, 10)
     seed: int = 0
     limit: int | None = None
@@ -32,3 +34,4 @@ class SweepConfig:
     out: Path | None = None
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
+    keep_scores: bool = False

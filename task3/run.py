@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise, write_summary
-from corpus.dataset import Dataset, load_dataset
-from corpus.layout import sample_root
-from corpus.pools import PoolSet, build_pools, pool_hash
+from corpus.material import Material, gather
+from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
@@ -20,7 +19,7 @@ from harness.run_folder import RunFolder, open_run
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import build, describe
 from task3.config import SweepConfig
-from task3.scoring import Finished, Place, Scorer
+from task3.scoring import Finished, Place, Scorer, Scores
 from task3.workers import run_tasks
 
 QUERIES_A_TASK = 16
@@ -40,13 +39,17 @@ def run_sweep(config: SweepConfig) -> Outcome:
     Raises DataError for faulty data, and UserError for faulty settings, for a folder that holds
     another run, and where not one row could be scored.
     """
-    sizes = config.distractors if config.pools == "released" else ()
-    data = load_dataset(config.data or sample_root(), config.split, sizes)
-    seeds = (0,) if config.pools == "released" else config.pool_seeds
-    pools = build_pools(data, config.pools, config.distractors, seeds, config.limit)
-    run = RunContext(config.seed, data.bank)
+    material = gather(
+        config.data,
+        config.split,
+        config.pools,
+        config.distractors,
+        config.pool_seeds,
+        config.limit,
+    )
+    run = RunContext(config.seed, material.data.bank)
     retrievers = {c.label: build(c, run) for c in config.configurations}
-    fingerprint = _fingerprint(config, data, pools, seeds, retrievers)
+    fingerprint = _fingerprint(config, material, retrievers)
     path, on_existing = config.out, config.on_existing
     if path is None:
         name = "+".join(retrievers)[:60]
@@ -55,8 +58,8 @@ def run_sweep(config: SweepConfig) -> Outcome:
     if config.retry_failed:
         on_existing = "resume"
     with open_run(path, fingerprint, on_existing) as folder:
-        folder.manifest.update(_facts(data, pools))
-        Sweep(config, folder, pools, retrievers).run()
+        folder.manifest.update(material.facts())
+        Sweep(config, folder, material.pools, retrievers).run()
         folder.write_manifest()
         summary = summarise(folder.manifest, folder.rows, config.ks)
         write_summary(path, summary)
@@ -101,7 +104,7 @@ class Sweep:
         retriever.prepare(sorted({row.query for row in self.pools.rows}), memories)
         self.folder.manifest["notes"][label] = dict(retriever.notes())
         self.folder.write_manifest()
-        return Scorer(label, retriever, self.pools)
+        return Scorer(label, retriever, self.pools, self.config.keep_scores)
 
     def _fill(self, label: str, places: Sequence[Place]) -> None:
         """Score `places` and append their rows in order, as far as order allows at any time."""
@@ -115,7 +118,11 @@ class Sweep:
             while following < len(places) and places[following] in waiting:
                 ready.append(waiting.pop(places[following]))
                 following += 1
-            self.folder.append([one.row for one in ready], [one.seconds for one in ready])
+            self.folder.append(
+                [one.row for one in ready],
+                [one.seconds for one in ready],
+                [one.scores for one in ready] if self.config.keep_scores else None,
+            )
 
     def _score(self, label: str, places: Sequence[Place]) -> Iterator[list[Finished]]:
         started = time.perf_counter()
@@ -130,6 +137,7 @@ class Sweep:
 
     def _retry_failed(self) -> None:
         rows = list(self.folder.rows)
+        scores: dict[int, Scores | None] = {}
         for number, label in enumerate(self.retrievers):
             start = number * len(self.places)
             failed = {
@@ -141,7 +149,8 @@ class Sweep:
                 for finished in self._score(label, list(failed)):
                     for one in finished:
                         rows[failed[one.place]] = one.row
-        self.folder.rewrite(rows)
+                        scores[failed[one.place]] = one.scores
+        self.folder.rewrite(rows, scores if self.config.keep_scores else None)
 
     def _check_kept_rows(self) -> None:
         """The rows already there must be the first rows of this plan."""
@@ -168,29 +177,12 @@ class Sweep:
 
 
 def _fingerprint(
-    config: SweepConfig,
-    data: Dataset,
-    pools: PoolSet,
-    seeds: Sequence[int],
-    retrievers: Mapping[str, Retriever],
+    config: SweepConfig, material: Material, retrievers: Mapping[str, Retriever]
 ) -> dict[str, Any]:
     by_label = {c.label: c for c in config.configurations}
     libraries = {name for r in retrievers.values() for name in r.libraries}
     return {
-        "data": {
-            "sample": data.root.resolve() == sample_root().resolve(),
-            "split": config.split,
-            "sha256": data.sha256,
-            "queries": len(pools.rows),
-        },
-        "pools": {
-            "strategy": config.pools,
-            "seeds": list(seeds),
-            "distractors": list(config.distractors),
-            "bank": pool_hash(data.bank),
-            "bank_size": len(data.bank),
-            "own_memories_known": data.own_known,
-        },
+        **material.fingerprint(),
         "retrievers": [
             {"label": label, **describe(by_label[label], retriever)}
             for label, retriever in retrievers.items()
@@ -198,50 +190,5 @@ def _fingerprint(
         "code": {"version": own_version(), "sha256": code_hash()},
         "libraries": versions(sorted({"numpy", *libraries})),
         "seed": config.seed,
+        **({"kept": "scores"} if config.keep_scores else {}),
     }
-
-
-def _facts(data: Dataset, pools: PoolSet) -> dict[str, Any]:
-    """What the summary needs of the data besides the rows."""
-    return {
-        "sessions": {
-            row.benchmark_id: row.session_id
-            for row in pools.rows
-            if row.session_id != row.benchmark_id
-        },
-        "mended": dict(sorted(data.repairs.items())),
-        "pools_with_repeated_ids": data.smallest.repeated_ids,
-        "rivals": _rivals(pools),
-        "pool_sizes": _pool_sizes(pools),
-        "abstentions": len(data.abstentions),
-    }
-
-
-def _pool_sizes(pools: PoolSet) -> dict[str, dict[str, int]]:
-    """By "distractors/seed", the size of each pool that isn't its distractors and one gold."""
-    found: dict[str, dict[str, int]] = {}
-    for (size, seed), members in pools.pools.items():
-        for row, pool in zip(pools.rows, members, strict=True):
-            if len(pool) != size + 1:
-                found.setdefault(f"{size}/{seed}", {})[row.benchmark_id] = len(pool)
-    return found
-
-
-def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
-    """Queries that share their words with others whose golds stand in the same pool.
-
-    No scorer can tell such golds apart, so recall has a ceiling. By pool, "distractors/seed", the
-    number of such golds, its own included, for each query that has more than one.
-    """
-    golds: dict[str, set[str]] = {}
-    single = {i: row for i, row in enumerate(pools.rows) if len(row.golds) == 1}
-    for row in single.values():
-        golds.setdefault(row.query, set()).add(row.gold_memory.text)
-    shared = {i: golds[row.query] for i, row in single.items() if len(golds[row.query]) > 1}
-    found: dict[str, dict[str, int]] = {}
-    for (size, seed), members in pools.pools.items():
-        for i, texts in shared.items():
-            count = len(texts & {memory.text for memory in pools.texts(members[i])})
-            if count > 1:
-                found.setdefault(f"{size}/{seed}", {})[pools.rows[i].benchmark_id] = count
-    return found

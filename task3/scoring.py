@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.metrics import above_tied, display_order
-from corpus.pools import Pool, PoolSet, pool_hash
-from retrievers.base import Retriever, RetrieverError, Scored, Usage
+from analysis.rows import Row, failed_row, scored_row
+from corpus.pools import Pool, PoolSet
+from retrievers.base import Retriever, RetrieverError, Scored
 from task3.attempt import attempt
 
-TOP = 10
-Row = dict[str, Any]
+Scores = NDArray[np.float32]
 Ints = NDArray[np.integer[Any]]
 
 
@@ -29,11 +28,12 @@ class Place(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A row with the place it belongs to and the seconds it took."""
+    """A row with the place it belongs to, the seconds it took, and its scores where kept."""
 
     place: Place
     row: Row
     seconds: float
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Scorer:
     label: str
     retriever: Retriever
     pools: PoolSet
+    keep_scores: bool = False
 
     def tasks(self, places: Sequence[Place], size: int) -> list[list[Place]]:
         """Cut the places into tasks: one pass over about `size` queries each.
@@ -67,21 +68,24 @@ class Scorer:
     def run(self, places: Sequence[Place]) -> list[Finished]:
         """The rows of one task, in the order of `places`."""
         started = time.perf_counter()
-        rows = list(self._rows(places))
-        share = (time.perf_counter() - started) / max(len(rows), 1)
-        return [Finished(place, row, share) for place, row in zip(places, rows, strict=True)]
+        found = list(self._results(places))
+        share = (time.perf_counter() - started) / max(len(found), 1)
+        return [
+            Finished(place, row, share, scores if self.keep_scores else None)
+            for place, (row, scores) in zip(places, found, strict=True)
+        ]
 
     def _pool(self, place: Place) -> Pool:
         return self.pools.pools[place.distractors, place.seed][place.query]
 
-    def _rows(self, places: Sequence[Place]) -> Iterable[Row]:
+    def _results(self, places: Sequence[Place]) -> Iterable[tuple[Row, Scores | None]]:
         if not self.retriever.pool_independent:
             members = [self.pools.texts(self._pool(place)) for place in places]
             queries = [self.pools.rows[place.query].query for place in places]
             for place, result in zip(
                 places, attempt(self.retriever, queries, members), strict=True
             ):
-                yield self._row(place, result, slice(None))
+                yield self._finish(place, result, slice(None))
             return
         numbers = list(dict.fromkeys(place.query for place in places))
         unions = {n: self._union(n) for n in numbers}
@@ -90,7 +94,7 @@ class Scorer:
         results = dict(zip(numbers, attempt(self.retriever, queries, memories), strict=True))
         for place in places:
             at = np.searchsorted(unions[place.query], self._pool(place).members)
-            yield self._row(place, results[place.query], at)
+            yield self._finish(place, results[place.query], at)
 
     def _union(self, query: int) -> Ints:
         """All memories of a query's pools, whatever part of them is left to do."""
@@ -99,29 +103,14 @@ class Scorer:
         )
         return found
 
-    def _row(self, place: Place, result: Scored | RetrieverError, at: slice | Ints) -> Row:
+    def _finish(
+        self, place: Place, result: Scored | RetrieverError, at: slice | Ints
+    ) -> tuple[Row, Scores | None]:
         pool = self._pool(place)
-        row: Row = {
-            "query": self.pools.rows[place.query].benchmark_id,
-            "retriever": self.label,
-            "distractors": place.distractors,
-            "pool": pool_hash(self.pools.texts(pool)),
-            "gold": pool.gold if len(pool.golds) == 1 else list(pool.golds),
-            "above": None,
-            "tied": None,
-            "top": [],
-        }
+        memories = self.pools.texts(pool)
+        where = (self.pools.rows[place.query].benchmark_id, self.label, place.distractors)
         if isinstance(result, RetrieverError):
-            return {**row, **_usage(Usage()), "repairs": {}, "error": str(result.cause)}
+            return failed_row(where, memories, pool.golds, str(result.cause)), None
         scores = np.asarray(result.scores)[at]
-        row["above"], row["tied"] = above_tied(scores, pool.gold)
-        if len(pool.golds) > 1:
-            ranks = [above_tied(scores, gold) for gold in pool.golds]
-            row["above"] = [above for above, _ in ranks]
-            row["tied"] = [tied for _, tied in ranks]
-        row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
-        return {**row, **_usage(result.usage), "repairs": dict(result.repairs), "error": None}
-
-
-def _usage(usage: Usage) -> Row:
-    return {"calls": usage.calls, "tokens_in": usage.tokens_in, "tokens_out": usage.tokens_out}
+        usage, repairs = asdict(result.usage), dict(result.repairs)
+        return scored_row(where, memories, pool.golds, scores, usage, repairs), scores

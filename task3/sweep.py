@@ -28,16 +28,27 @@ def sweep(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
+        typer.Option(
+            help=(
+                "Folder above the splits of a release, or a .jsonl of your own memories."
+                " Default: the embedded sample."
+            )
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
     pools: Annotated[
-        str, typer.Option(metavar="nested|released|as-released", help="How pools are made.")
-    ] = "nested",
+        str | None,
+        typer.Option(
+            metavar="nested|released|as-released",
+            help="How pools are made. Default: nested; released (as given) for your own file.",
+        ),
+    ] = None,
     pool_seeds: Annotated[
         str, typer.Option(help="Seeds of the pools; several are averaged.")
     ] = "0",
-    distractors: Annotated[str, typer.Option(help="Sizes to sweep over.")] = "100,300,500,700,1000",
+    distractors: Annotated[
+        str | None, typer.Option(help="Sizes to sweep over. Default: 100,300,500,700,1000.")
+    ] = None,
     k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the intervals and of random retrievers.")
@@ -56,6 +67,13 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Resume, and score failed rows again.")
     ] = False,
+    keep_scores: Annotated[
+        bool,
+        typer.Option(
+            "--keep-scores",
+            help="Keep all scores in scores.jsonl, for `python -m analysis.export`.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> None:
     """Score pools of memories and report recall against the number of distractors.
@@ -73,7 +91,7 @@ def sweep(
         from task3.config import SweepConfig
 
         strategies = {name: name for name in STRATEGIES}
-        if pools not in strategies:
+        if pools is not None and pools not in strategies:
             raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
         if (resume and overwrite) or (overwrite and retry_failed):
             raise UserError("--overwrite goes with neither --resume nor --retry-failed")
@@ -81,9 +99,11 @@ def sweep(
             configurations=parse_configurations(retriever or [], setting or []),
             data=data,
             split=split,
-            pools=strategies[pools],
+            pools=None if pools is None else strategies[pools],
             pool_seeds=parse_numbers("--pool-seeds", pool_seeds, minimum=0),
-            distractors=parse_numbers("--distractors", distractors),
+            distractors=parse_numbers("--distractors", distractors)
+            if distractors is not None
+            else None,
             ks=parse_numbers("--k", k),
             seed=seed,
             limit=limit,
@@ -91,6 +111,7 @@ def sweep(
             out=out,
             on_existing="overwrite" if overwrite else "resume" if resume else "refuse",
             retry_failed=retry_failed,
+            keep_scores=keep_scores,
         )
         _run(config, as_json)
 

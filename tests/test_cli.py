@@ -207,7 +207,7 @@ def test_a_sweep_leaves_the_promised_files(place: Path) -> None:
     }
     assert (place / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     metrics = [row["metric"] for row in csv.DictReader((place / "run" / "curve.csv").open())]
-    assert metrics == ["R@1", "R@5", "R@10", "E[RR]"] * 2
+    assert metrics == ["R@1", "R@5", "R@10", "nDCG@1", "nDCG@5", "nDCG@10", "E[RR]"] * 2
 
 
 def test_without_out_the_same_sweep_finds_its_run_again(place: Path) -> None:

@@ -266,21 +266,26 @@ def test_the_csv_beside_the_picture_holds_every_figure(place: Path) -> None:
     sweep("two", "random", pool_seeds=(0, 1))
     curves("one", "two", "--k", "5", "--out", "both.svg")
     rows = list(csv.DictReader((place / "both.csv").open()))
-    assert len(rows) == 3 * len(SIZES) * 2
+    assert len(rows) == 3 * len(SIZES) * 3
     expected = {}
     for run in ("one", "two"):
         for cell in json.loads((place / run / "summary.json").read_text())["cells"]:
             expected[run, cell["retriever"], cell["distractors"]] = cell
     for row in rows:
         cell = expected[row["run"], row["retriever"], int(row["distractors"])]
-        figures = cell["recall"]["5"] if row["metric"] == "R@5" else cell["reciprocal_rank"]
-        for key in ("mean", "low", "high", "chance", "ceiling"):
+        figures = {
+            "R@5": cell["recall"]["5"],
+            "nDCG@5": cell["ndcg"]["5"],
+            "E[RR]": cell["reciprocal_rank"],
+        }[row["metric"]]
+        for key in ("mean", "low", "high", "chance"):
             assert float(row[key]) == figures[key]
+        assert row["ceiling"] == str(figures.get("ceiling", ""))
         assert row["pools"] == "nested"
         assert [int(row[key]) for key in ("attempted", "scored", "failed")] == [
             cell[key] for key in ("attempted", "scored", "failed")
         ]
-    assert {row["metric"] for row in rows} == {"R@5", "E[RR]"}
+    assert {row["metric"] for row in rows} == {"R@5", "nDCG@5", "E[RR]"}
 
 
 def test_a_k_that_the_sweep_did_not_ask_for_is_computed_from_the_rows(place: Path) -> None:

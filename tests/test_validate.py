@@ -483,13 +483,12 @@ def test_several_splits_are_reported_apart(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("what", ["nowhere", "file", "empty", "track", "unrelated"])
+@pytest.mark.parametrize("what", ["nowhere", "empty", "track", "unrelated"])
 def test_a_path_with_nothing_to_validate_is_one_line_and_exit_code_2(
     small: Path, tmp_path: Path, what: str
 ) -> None:
     path = {
         "nowhere": tmp_path / "nowhere",
-        "file": small / "dev" / "task1" / INPUT,
         "empty": tmp_path / "empty",
         "track": small / "dev" / "task1",
         "unrelated": tmp_path / "unrelated",
