@@ -126,6 +126,11 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                     f"{label}: truncated {what}: {notes[f'truncated_{what}']}"
                     f" of {notes[f'of_{what}']}"
                 )
+        if notes.get("unreturned_memories"):
+            lines.append(
+                f"{label}: {notes['unreturned_memories']} of {notes['of_memories']} memories are"
+                " not in its files: they share the place below the last"
+            )
     if summary["pools_with_repeated_ids"]:
         lines.append(
             f"stored ids repeat inside {summary['pools_with_repeated_ids']} pools:"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from corpus.records import Memory, Task3File, Task3Row
+from analysis.official import prediction_row
+from corpus.records import Memory, Task3File
 from harness.errors import UserError
 from harness.progress import progress
 from retrievers.base import Retriever, RetrieverError
@@ -55,10 +53,9 @@ def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> 
                 if isinstance(result, RetrieverError):
                     failed[str(result.cause)] += 1
                     continue
-                scores = np.asarray(result.scores)
-                chosen, tied = choose(scores, row, seed)
+                chosen, tied = prediction_row(label, row, np.asarray(result.scores), seed)
                 ties += tied > 1
-                rows.append(_prediction(label, row, chosen, float(scores[chosen]), tied))
+                rows.append(chosen)
             advance(len(batch))
     return Answers(rows, failed, ties)
 
@@ -74,30 +71,3 @@ def _prepare(label: str, retriever: Retriever, file: Task3File) -> None:
         raise
     except Exception as error:
         raise UserError(f"{label}: cannot be prepared ({type(error).__name__}: {error})") from error
-
-
-def choose(scores: NDArray[Any], row: Task3Row, seed: int) -> tuple[int, int]:
-    """The position with the highest score, and how many share that score, itself included.
-
-    Among equals a hash of seed, query and text decides, so that the order of a pool never does.
-    """
-    best = np.flatnonzero(scores == scores.max())
-    start = hashlib.blake2b(f"{seed}\x00{row.query}\x00".encode(), digest_size=16, person=b"tie")
-
-    def order(position: int) -> tuple[bytes, str]:
-        digest = start.copy()
-        digest.update(row.candidates[position].text.encode())
-        # One text under several ids is one memory; which id stands for it must be settled too.
-        return digest.digest(), row.memory_ids[position]
-
-    return min(map(int, best), key=order), len(best)
-
-
-def _prediction(label: str, row: Task3Row, chosen: int, score: float, tied: int) -> dict[str, str]:
-    others = {1: "none", 2: "1 other"}.get(tied, f"{tied - 1} others")
-    return {
-        "benchmark_id": row.benchmark_id,
-        "answer": row.candidates[chosen].text,
-        "reason": f"{label}: highest score {score:.7g}, tied with {others}",
-        "selected_memory_id": row.memory_ids[chosen],
-    }

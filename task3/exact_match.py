@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap
+from corpus.predictions import Prediction, Tally
 from corpus.records import Task3Row
-from task3.predictions import Prediction, Tally
 
 ANSWERED = ("correct", "wrong", "not_in_pool")
 CAUSES = (*ANSWERED, "null_or_empty", "faulty", "repeated", "missing")

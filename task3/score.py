@@ -57,10 +57,10 @@ def score_file(
     Raises DataError for faulty data or a split without references, and UserError where no line of
     `path` answers a query, for a faulty exclusion list and for one that leaves no query.
     """
+    from corpus.predictions import read_predictions
     from harness.errors import UserError
     from task3.exact_match import figures, judge, shared_gold_ids
     from task3.exclusions import read_exclusions
-    from task3.predictions import read_predictions
     from task3.released import load_released
 
     file = load_released(data, split, size)

@@ -24,7 +24,7 @@ from corpus.task3 import load_task3
 from corpus.validate import app as validator
 from harness.errors import UserError
 from task3.predict import app as predictor
-from task3.predictions import read_predictions
+from corpus.predictions import read_predictions
 from task3.score import score_file
 from task3.sweep import app as sweeper
 from tests.conftest import write_lines

@@ -12,11 +12,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from analysis.official import choose
 from corpus.records import Memory, Task3File, Task3Row
 from harness.configurations import Configuration, parse_configurations
 from retrievers import Retriever, registry
 from retrievers.base import RunContext
-from task3.answers import bank_of, choose
+from task3.answers import bank_of
 from task3.config import SweepConfig
 from task3.predict import app
 from task3.run import run_sweep

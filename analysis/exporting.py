@@ -1,0 +1,174 @@
+"""A finished run as files that other tools read: TREC runs and qrels, pools, predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.official import prediction_row
+from analysis.runs import Run, read_run
+from analysis.trec import documents, qrel_lines, run_lines
+from corpus.material import Material, gather
+from corpus.pools import Pool
+from corpus.records import Task3Row
+from harness.errors import UserError
+from harness.files import write_atomically
+from harness.fingerprint import difference
+from harness.run_folder import SCORES, encode_row
+
+
+class _Cell(NamedTuple):
+    label: str
+    size: int
+    seed: int
+
+
+def material_of(run: Run, data: Path | None) -> Material:
+    """The pools that a run was made on, built again from `data`.
+
+    Raises UserError where `data` (the embedded sample where it is None) isn't what it was made on.
+    """
+    made_on, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
+    own = made_on["split"].endswith((".jsonl", ".jsonl.gz"))
+    material = gather(
+        data,
+        made_on["split"],
+        pools["strategy"],
+        None if own and pools["strategy"] == "released" else pools["distractors"],
+        pools["seeds"],
+        made_on["queries"],
+    )
+    found = difference({"data": made_on, "pools": pools}, material.fingerprint())
+    if found:
+        raise UserError(
+            f"{run.path}: was made on other data ({found}). Give --data what the sweep was given"
+        )
+    return material
+
+
+def export_trec(path: Path, data: Path | None, out: Path) -> list[Path]:
+    """Write `LABEL.d<N>.run` and `d<N>.qrels` for every label and size of the run in `path`.
+
+    With several pool seeds the names have `.s<seed>` besides. A failed row has no line in a run.
+    Raises UserError where the run didn't keep its scores, or was made on other data.
+    """
+    run = read_run(path)
+    material = material_of(run, data)
+    lines: dict[Path, list[str]] = {}
+    for cell, row, pool, scores in _scored(run, material):
+        names = documents(material.pools.texts(pool))
+        stem = _stem(material, cell.size, cell.seed)
+        mine = lines.setdefault(out / f"{cell.label}.{stem}.run", [])
+        if scores is not None:
+            mine += run_lines(row.benchmark_id, names, scores, cell.label)
+        if cell.label == run.labels[0]:
+            golds = qrel_lines(row.benchmark_id, names, pool.golds)
+            lines.setdefault(out / f"{stem}.qrels", []).extend(golds)
+    return _write(
+        out, {file: "".join(f"{line}\n" for line in text) for file, text in lines.items()}
+    )
+
+
+def export_pools(path: Path, data: Path | None, out: Path) -> list[Path]:
+    """Write `d<N>.pools.jsonl`, the pools of the run in `path`, as a user's own file has them.
+
+    Each memory carries the document number that a TREC run is to name it by.
+    """
+    material = material_of(read_run(path), data)
+    files = {}
+    for (size, seed), pools in material.pools.pools.items():
+        rows = zip(material.pools.rows, pools, strict=True)
+        lines = [json.dumps(_own_row(material, *pair), ensure_ascii=False) for pair in rows]
+        name = f"{_stem(material, size, seed)}.pools.jsonl"
+        files[out / name] = "".join(f"{line}\n" for line in lines)
+    return _write(out, files)
+
+
+def _own_row(material: Material, row: Task3Row, pool: Pool) -> dict[str, Any]:
+    memories = material.pools.texts(pool)
+    return {
+        "id": row.benchmark_id,
+        "session": row.session_id,
+        "query": row.query,
+        "memories": [
+            {"id": name, "text": memory.text} | ({"label": memory.label} if memory.label else {})
+            for name, memory in zip(documents(memories), memories, strict=True)
+        ],
+        "gold": list(pool.golds),
+    }
+
+
+def export_predictions(path: Path, data: Path | None, out: Path) -> list[Path]:
+    """Write `LABEL.d<N>.predictions.jsonl`, official rows, from a run on released pools.
+
+    The choice among ties is that of `task3.predict` with the run's seed. Raises UserError for a
+    run on other pools, where a memory has no stored id.
+    """
+    run = read_run(path)
+    if run.manifest["fingerprint"]["pools"]["strategy"] != "released":
+        raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
+    material = material_of(run, data)
+    by_id = {
+        size: {row.benchmark_id: row for row in file.rows}
+        for size, file in material.data.released.items()
+    }
+    files: dict[Path, bytes] = {}
+    for cell, row, _, scores in _scored(run, material):
+        file = out / f"{cell.label}.d{cell.size}.predictions.jsonl"
+        files.setdefault(file, b"")
+        if scores is not None:
+            given = by_id[cell.size][row.benchmark_id]
+            seed = run.manifest["fingerprint"]["seed"]
+            files[file] += encode_row(prediction_row(cell.label, given, scores, seed)[0])
+    return _write(out, files)
+
+
+def _scored(
+    run: Run, material: Material
+) -> Iterator[tuple[_Cell, Task3Row, Pool, NDArray[np.float32] | None]]:
+    """Every row of a run with its pool and its scores, None where it failed."""
+    path = run.path / SCORES
+    if not path.exists():
+        raise UserError(f"{run.path}: kept no scores. Run the sweep with --keep-scores")
+    plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
+    if len(run.rows) != len(plan) * len(run.labels):
+        raise UserError(
+            f"{run.path}: has {len(run.rows)} of {len(plan) * len(run.labels)} rows."
+            " Finish it with --resume"
+        )
+    with path.open("rb") as stream:
+        for number, (row, line) in enumerate(zip(run.rows, stream, strict=False)):
+            size, seed, query = plan[number % len(plan)]
+            pool = material.pools.pools[size, seed][query]
+            scores = _read_scores(line, row["pool"], len(pool), f"{path}:{number + 1}")
+            yield _Cell(row["retriever"], size, seed), material.pools.rows[query], pool, scores
+
+
+def _read_scores(line: bytes, pool: str, size: int, where: str) -> NDArray[np.float32] | None:
+    try:
+        value = json.loads(line)
+        scores = value["scores"]
+        if value["pool"] == pool and scores is None:
+            return None
+        found = np.asarray(scores, np.float32)
+        if value["pool"] == pool and found.shape == (size,) and np.isfinite(found).all():
+            return found
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise UserError(f"{where}: not the scores of its row. Start the sweep again with --overwrite")
+
+
+def _stem(material: Material, size: int, seed: int) -> str:
+    return f"d{size}" + (f".s{seed}" if len(material.seeds) > 1 else "")
+
+
+def _write(out: Path, files: dict[Path, Any]) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        write_atomically(file, content)
+    return list(files)

@@ -1,0 +1,138 @@
+"""Other people's results as a run folder, so that they join our tables, curves and comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.rows import Row, failed_row, scored_row
+from analysis.summary import summarise, write_summary
+from analysis.trec import read_run_file, scores_of
+from corpus.errors import DataError
+from corpus.material import Material
+from corpus.pools import Pool
+from corpus.predictions import Prediction, read_predictions
+from corpus.records import Memory, Task3Row
+from harness.errors import UserError
+from harness.fingerprint import code_hash, file_hash, own_version, versions
+from harness.run_folder import OnExisting, open_run
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The files of one system, by pool size, each a TREC run or official predictions."""
+
+    label: str
+    kind: str
+    files: Mapping[int, Path]
+    seed: int = 0
+
+
+def import_run(
+    system: Imported, material: Material, out: Path, ks: Sequence[int], on_existing: OnExisting
+) -> dict[str, Any]:
+    """Write a run folder with a row for every query and size; gives back its summary.
+
+    A query that a file doesn't answer is a failed row with its cause, never a score. Raises
+    DataError for a faulty file, one that names unknown queries or other pools, and UserError
+    where not one query is answered or `out` can't be had.
+    """
+    reader = _Trec if system.kind == "trec" else _Predictions
+    rows: list[Row] = []
+    notes: Counter[str] = Counter()
+    for size in material.sizes:
+        pools = material.pools.pools[size, material.seeds[0]]
+        file = reader(system.files[size], material, size)
+        for query, pool in zip(material.pools.rows, pools, strict=True):
+            memories = material.pools.texts(pool)
+            place = (query.benchmark_id, system.label, size)
+            found = file.scores(query, pool, memories)
+            if isinstance(found, str):
+                rows.append(failed_row(place, memories, pool.golds, found))
+            else:
+                scores, unreturned = found
+                notes["unreturned_memories"] += unreturned
+                notes["of_memories"] += len(memories)
+                rows.append(scored_row(place, memories, pool.golds, scores))
+    if not any(row["error"] is None for row in rows):
+        raise UserError(f"{system.label}: not one query is answered ({rows[0]['error']})")
+    with open_run(out, _fingerprint(system, material), on_existing) as folder:
+        folder.manifest.update(material.facts())
+        folder.manifest["notes"][system.label] = dict(notes)
+        folder.write_manifest()
+        folder.rewrite(rows)
+        folder.time(retriever=system.label, phase="prepare", seconds=0.0)
+        summary = summarise(folder.manifest, rows, ks)
+        write_summary(out, summary)
+    return summary
+
+
+def _fingerprint(system: Imported, material: Material) -> dict[str, Any]:
+    files = {f"d{size}": file_hash(path) for size, path in system.files.items()}
+    return {
+        **material.fingerprint(),
+        "retrievers": [
+            {"label": system.label, "name": f"imported {system.kind}", "settings": files}
+        ],
+        "code": {"version": own_version(), "sha256": code_hash()},
+        "libraries": versions(["numpy"]),
+        "seed": system.seed,
+    }
+
+
+Found = tuple[Any, int] | str
+"""Scores (len(pool),) float32 and how many memories had none; or why there are no scores."""
+
+
+class _Trec:
+    def __init__(self, path: Path, material: Material, size: int) -> None:
+        self.path, self.rankings = path, read_run_file(path)
+        known = {row.benchmark_id for row in material.pools.rows}
+        for query, ranking in self.rankings.items():
+            if query not in known:
+                line = min(line for _, line in ranking.values())
+                raise DataError(
+                    f"`{query}` is no query of the data",
+                    path=path,
+                    line=line,
+                    todo="Give the --data, --split and --limit that it was made on",
+                )
+
+    def scores(self, query: Task3Row, pool: Pool, memories: Sequence[Memory]) -> Found:
+        ranking = self.rankings.get(query.benchmark_id)
+        if not ranking:
+            return "not in the file"
+        return scores_of(self.path, query.benchmark_id, ranking, memories)
+
+
+class _Predictions:
+    """One memory chosen a query: it scores 1 and all others 0, so only recall@1 says anything."""
+
+    def __init__(self, path: Path, material: Material, size: int) -> None:
+        if material.strategy != "released":
+            raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
+        self.rows = {row.benchmark_id: row for row in material.data.released[size].rows}
+        self.given: dict[str, list[Prediction]] = {}
+        for prediction in read_predictions(path).rows:
+            if prediction.benchmark_id not in self.rows:
+                raise DataError(
+                    f"`{prediction.benchmark_id}` is no query of the data",
+                    path=path,
+                    line=prediction.line,
+                )
+            self.given.setdefault(prediction.benchmark_id, []).append(prediction)
+
+    def scores(self, query: Task3Row, pool: Pool, memories: Sequence[Memory]) -> Found:
+        given = self.given.get(query.benchmark_id, [])
+        if len(given) != 1:
+            return "several predictions" if given else "not in the file"
+        if not given[0].selected:
+            return "selects nothing"
+        ids = self.rows[query.benchmark_id].memory_ids
+        scores = np.array([memory_id == given[0].selected for memory_id in ids], np.float32)
+        return (scores, len(ids) - 1) if scores.any() else "selected id not in the pool"

@@ -1,0 +1,125 @@
+"""TREC runs and qrels: six and four columns, one file a pool size.
+
+A document is a place in a pool: `17-3fa9c1d2` is position 17, and eight hex digits over the text
+that stands there, so that a run made on other pools is refused instead of misread. Query ids are
+percent-encoded, since a column may hold no blank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.metrics import display_order
+from corpus.errors import DataError
+from corpus.records import Memory
+
+
+def document(position: int, text: str) -> str:
+    """The document number of a place in a pool."""
+    return f"{position}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def documents(memories: Sequence[Memory]) -> list[str]:
+    """The document numbers of a pool, in its order."""
+    return [document(i, memory.text) for i, memory in enumerate(memories)]
+
+
+def run_lines(
+    query: str, names: Sequence[str], scores: NDArray[np.float32], tag: str
+) -> Iterator[str]:
+    """`qid Q0 docno rank score tag`, best first, equal scores by position."""
+    asked = quote(query, safe="")
+    for rank, i in enumerate(display_order(scores, len(scores)), 1):
+        yield f"{asked} Q0 {names[i]} {rank} {scores[i]:.9g} {tag}"
+
+
+def qrel_lines(query: str, names: Sequence[str], golds: Sequence[int]) -> Iterator[str]:
+    """`qid 0 docno 1`, the golds alone."""
+    yield from (f"{quote(query, safe='')} 0 {names[gold]} 1" for gold in golds)
+
+
+def read_run_file(path: Path) -> dict[str, dict[str, tuple[float, int]]]:
+    """For each query its documents, each with its score and the line it stands on.
+
+    The score orders a run, as in trec_eval; the rank column is not read. Raises DataError with
+    the line for anything but six columns, a score that isn't finite, a document named twice.
+    """
+    found: dict[str, dict[str, tuple[float, int]]] = {}
+    for number, line in _lines(path):
+        columns = line.split()
+        if len(columns) != 6:
+            raise DataError(
+                f"{len(columns)} columns",
+                path=path,
+                line=number,
+                todo="A TREC run has six: qid Q0 docno rank score tag",
+            )
+        query, name = unquote(columns[0]), columns[2]
+        try:
+            score = float(columns[4])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise DataError(f"score `{columns[4]}` is no finite number", path=path, line=number)
+        mine = found.setdefault(query, {})
+        if name in mine:
+            raise DataError(
+                f"`{name}` stands on line {mine[name][1]} already for `{query}`",
+                path=path,
+                line=number,
+            )
+        mine[name] = (score, number)
+    if not found:
+        raise DataError("the file is empty", path=path)
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, line
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read ({error})", path=path, line=number + 1) from None
+
+
+def scores_of(
+    path: Path,
+    query: str,
+    ranking: Mapping[str, tuple[float, int]],
+    memories: Sequence[Memory],
+) -> tuple[NDArray[np.float32], int]:
+    """One score a memory, shape (len(memories),), and how many the ranking doesn't name.
+
+    Those share one value below the lowest score. Raises DataError for a document that isn't in
+    the pool.
+    """
+    names = {name: i for i, name in enumerate(documents(memories))}
+    scores = np.full(len(memories), np.nan, np.float64)
+    for name, (score, line) in ranking.items():
+        if name not in names:
+            raise DataError(
+                f"`{name}` is no document of the pool of `{query}`",
+                path=path,
+                line=line,
+                todo="Was it made on these pools? analysis.export --what pools writes them",
+            )
+        scores[names[name]] = score
+    with np.errstate(over="ignore"):
+        single = scores.astype(np.float32)
+    missing = np.isnan(single)
+    if np.isinf(single).any():
+        raise DataError(f"a score of `{query}` is too large for float32", path=path)
+    if missing.any():
+        lowest = float(np.nanmin(single))
+        single[missing] = lowest - max(1.0, abs(lowest))
+    return single, int(missing.sum())
