@@ -44,6 +44,7 @@ def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
     pairs = [(run, label) for run in runs for label in run.labels]
     strategies = {id(run): run.manifest["fingerprint"]["pools"]["strategy"] for run in runs}
     by_label = Counter(label for _, label in pairs)
+    folders = Counter(run.path.resolve().name for run in runs)
     by_both = Counter((label, strategies[id(run)]) for run, label in pairs)
     summaries = {id(run): run.summary((k,))["cells"] for run in runs}
     found = []
@@ -53,7 +54,9 @@ def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
             continue
         strategy = strategies[id(run)]
         name = label if by_label[label] == 1 else f"{label}, {strategy} pools"
-        name += f" ({run.path.resolve().name})" if by_both[label, strategy] > 1 else ""
+        if by_both[label, strategy] > 1:
+            folder = run.path.resolve().name
+            name += f" ({folder if folders[folder] == 1 else run.path})"
         figures = [c["recall"][str(k)] for c in mine]
         columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high")}
         found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
