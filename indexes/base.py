@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from indexes.errors import IndexingError, NotFinite, RepeatedId, WrongWidth
+from indexes.errors import IndexingError, NotFinite, RepeatedId, UnknownId, WrongWidth
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -90,7 +90,28 @@ def as_ids(ids: ArrayLike, count: int) -> Ids:
     return known
 
 
-def as_vectors(vectors: Any, width: int | None, what: str = "vector") -> Vectors:
+def refuse_known(ids: Ids, held: Ids) -> None:
+    """Raises RepeatedId where one of `ids` is among `held`."""
+    known = ids[np.isin(ids, held)]
+    if len(known):
+        raise RepeatedId(f"id {known[0]} is in the index already. Remove it first")
+
+
+def places_of(ids: ArrayLike, held: Ids) -> NDArray[np.int64]:
+    """Where each of `ids` stands in `held`. Raises UnknownId for one that doesn't."""
+    given = as_ids(ids, np.size(ids))
+    order = np.argsort(held, kind="stable")
+    at = np.searchsorted(held, given, sorter=order)
+    sound = at < len(held)
+    sound[sound] = held[order[at[sound]]] == given[sound]
+    if not sound.all():
+        raise UnknownId(f"id {given[~sound][0]} is not in the index")
+    return order[at].astype(np.int64)
+
+
+def as_vectors(
+    vectors: Any, width: int | None, what: str = "vector", model: str | None = None
+) -> Vectors:
     """`vectors` as float32 of shape (n, width), checked to be finite; any width where it is None.
 
     Raises WrongWidth naming both widths, and NotFinite naming the first faulty row.
@@ -100,8 +121,9 @@ def as_vectors(vectors: Any, width: int | None, what: str = "vector") -> Vectors
         raise WrongWidth(f"{what}s of shape {given.shape}: a matrix (n, width) is needed")
     if width is not None and given.shape[1] != width:
         raise WrongWidth(
-            f"{what}s of width {given.shape[1]} for an index of width {width}:"
-            " were they made by another model?"
+            f"{what}s of width {given.shape[1]} for an index of width {width}"
+            + (f", made by {model}" if model else "")
+            + ": were they made by another model?"
         )
     faulty = np.flatnonzero(~np.isfinite(given).all(axis=1))
     if len(faulty):
