@@ -159,7 +159,8 @@ class HNSW(MutableIndex[Vectors]):
         """Read the index at `path` into memory."""
         header, sections = read_index(path, cls.kind)
         index = cls(header["width"], header["model"], **header["settings"])
-        index._ids = np.frombuffer(sections["ids"], np.int64)
+        # Copies, so that the file isn't kept mapped beside what FAISS holds of it.
+        index._ids = np.array(np.frombuffer(sections["ids"], np.int64))
         index._alive = np.array(np.frombuffer(sections["alive"], bool))
         index._graph = parse_index(
             path, sections["faiss"], "IndexHNSWFlat", index.width, len(index._ids)

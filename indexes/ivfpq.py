@@ -36,7 +36,8 @@ class IVFPQ(MutableIndex[Vectors]):
 
     `codes` + 16 bytes a memory, some percent of `Flat`; scores are those of the compressed vectors.
     `lists` centroids (None: 4 * sqrt(n), as far as training vectors allow), of which `probes` are
-    looked into; `codes` must divide `width`. A search that comes short looks into all.
+    looked into; `codes` must divide `width` (None: a quarter of it, or less). A search that comes
+    short looks into all lists.
 
     Raises TooFewPoints where there are not `POINTS_A_CENTROID` vectors for each of 256 codewords:
     below some 10,000 memories an exact index is both smaller to handle and better.
@@ -50,11 +51,13 @@ class IVFPQ(MutableIndex[Vectors]):
         width: int,
         model: str | None = None,
         lists: int | None = None,
-        codes: int = 48,
+        codes: int | None = None,
         probes: int = 32,
         seed: int = 0,
         threads: int = 1,
     ) -> None:
+        if codes is None:
+            codes = max(d for d in range(1, max(width // 4, 1) + 1) if width % d == 0)
         if codes < 1 or width % codes:
             raise IndexingError(f"codes {codes}: must divide the width {width}")
         if probes < 1 or (lists is not None and lists < 1):
@@ -165,7 +168,8 @@ class IVFPQ(MutableIndex[Vectors]):
         """Read the index at `path` into memory."""
         header, sections = read_index(path, cls.kind)
         index = cls(header["width"], header["model"], **header["settings"])
-        index._ids = np.frombuffer(sections["ids"], np.int64)
+        # A copy, so that the file isn't kept mapped beside what FAISS holds of it.
+        index._ids = np.array(np.frombuffer(sections["ids"], np.int64))
         index._index = parse_index(
             path, sections["faiss"], "IndexIVFPQ", index.width, len(index._ids)
         )
