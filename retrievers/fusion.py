@@ -1,0 +1,112 @@
+"""Fusing what several retrievers say of one pool. Pure functions of scores, weights and masks.
+
+A `leg` is one retriever's scores of the pool, shape (n,), with a mask of the positions it found any
+evidence for. A leg adds nothing at a position that it didn't match, whatever its score there, and
+nothing at all where its scores are flat. Sums are exactly rounded, so no result depends on the
+order of the pool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from analysis.metrics import ranked
+
+Floats = NDArray[np.float64]
+Fusion = Literal["weighted", "rrf"]
+Scale = Literal["minmax", "zscore"]
+
+
+class Leg(NamedTuple):
+    """Scores as they are ranked (float32), and the mask of the positions with any evidence."""
+
+    scores: NDArray[np.float32]
+    matched: NDArray[np.bool_]
+
+
+def leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
+    """A leg of these scores, (n,); all positions are matched where `matched` is None.
+
+    Raises ValueError for scores or a mask of a wrong shape, and scores that aren't finite.
+    """
+    size = np.size(scores)
+    values = ranked(scores, size)
+    mask = np.ones(size, np.bool_) if matched is None else np.asarray(matched, np.bool_)
+    if mask.shape != (size,):
+        raise ValueError(f"a mask of shape {mask.shape} for {size} scores")
+    return Leg(values, mask)
+
+
+def minmax(one: Leg) -> Floats:
+    """(s - min) / (max - min) over the whole pool, (n,); 0 where unmatched or flat.
+
+    The minimum is the pool's, not that of the matched: a leg with one hit gives it 1.
+    """
+    return _masked(_above_least(one) / (_spread(one) or 1.0), one)
+
+
+def zscore(one: Leg) -> Floats:
+    """Standard scores over the whole pool, moved so that the lowest is 0; 0 where unmatched.
+
+    Moving a leg by a constant changes no fused order, and lets "nothing" be 0. The deviation is
+    the population's.
+    """
+    values = one.scores.astype(np.float64).tolist()
+    if not _spread(one):
+        return np.zeros(len(values))
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
+    return _masked(_above_least(one) / deviation, one)
+
+
+def ranks(one: Leg) -> Floats:
+    """Ranks among the matched positions, (n,), from 1 for the best; infinite where unmatched.
+
+    Equal scores share the mean of the ranks that they fill: what each would have in expectation,
+    were the tie broken at random.
+    """
+    found = np.full(len(one.scores), np.inf)
+    scores = one.scores[one.matched]
+    ordered = np.sort(scores)
+    above = len(scores) - np.searchsorted(ordered, scores, "right")
+    at_least = len(scores) - np.searchsorted(ordered, scores, "left")
+    found[one.matched] = (above + 1 + at_least) / 2
+    return found
+
+
+def weighted(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
+    """The weighted sum of the legs on a common scale, (n,)."""
+    common = {"minmax": minmax, "zscore": zscore}[scale]
+    return _sum([weight * common(one) for one, weight in zip(legs, weights, strict=True)])
+
+
+def reciprocal_rank(legs: Sequence[Leg], weights: Sequence[float], rrf_k: float = 60) -> Floats:
+    """Reciprocal rank fusion, (n,): the sum of weight / (rrf_k + rank) (Cormack et al. 2009).
+
+    The larger the constant `rrf_k`, the more agreement counts against one leg's first place.
+    """
+    shares = [weight / (rrf_k + ranks(one)) for one, weight in zip(legs, weights, strict=True)]
+    return _sum(shares)
+
+
+def _spread(one: Leg) -> float:
+    return float(np.ptp(one.scores.astype(np.float64))) if len(one.scores) else 0.0
+
+
+def _above_least(one: Leg) -> Floats:
+    values = one.scores.astype(np.float64)
+    return values - values.min() if len(values) else values
+
+
+def _masked(values: Floats, one: Leg) -> Floats:
+    return np.where(one.matched, values, 0.0)
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    # Two legs commute; more would round differently in another order of legs.
+    return np.array([math.fsum(column) for column in zip(*parts, strict=True)], np.float64)
