@@ -9,8 +9,8 @@ then about as far apart as two memories on one topic. The texts for bm25s are sp
 halves of bank texts. The queries are the real queries of the split. All of it is seeded.
 
 Build and search run in processes of their own, so memory is the index's: resident size after
-loading a saved index and searching it, less the size before. One query at a time gives p50 and p95;
-throughput is one call with all queries. Recall@10 is against flat (for bm25s there is no such peer).
+loading a saved index and searching it, less the size before. Single queries give p50 and p95;
+throughput is one call with all queries. Recall@10 is against flat (bm25s has no such peer).
 """
 
 from __future__ import annotations

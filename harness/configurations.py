@@ -78,3 +78,19 @@ def parse_numbers(option: str, text: str, minimum: int = 1) -> tuple[int, ...]:
             )
         numbers.add(number)
     return tuple(sorted(numbers))
+
+
+def parse_size(option: str, text: str) -> int:
+    """`"512MB"`, `"2GiB"` or `"1000000"` as a number of bytes, at least 1.
+
+    Raises UserError naming the option.
+    """
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = 0
+    if size < 1:
+        raise UserError(f"{option} {text}: write a size such as 512MB, 2GiB or a number of bytes")
+    return size

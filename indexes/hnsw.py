@@ -50,7 +50,7 @@ class HNSW(MutableIndex[Vectors]):
         model: str | None = None,
         links: int = 32,
         effort_build: int = 100,
-        effort: int = 128,
+        effort: int = 512,
         threads: int = 1,
     ) -> None:
         for name, value in (("links", links), ("effort_build", effort_build), ("effort", effort)):

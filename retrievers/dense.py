@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpus.records import Memory
 from harness.progress import progress
+from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder
-from retrievers.base import Retriever
+from indexes.legibility import legibility
+from indexes.vector_table import VectorTable
+from retrievers.base import Retriever, RunContext
 from retrievers.registry import register
 
 
@@ -36,8 +39,7 @@ class Dense(Retriever):
     ) -> None:
         self.query_prefix, self.memory_prefix = query_prefix, memory_prefix
         self.encoder = Encoder(model, device, batch_size, max_tokens)
-        self._row: dict[str, int] = {}
-        self._vectors: list[NDArray[np.float32]] = []
+        self._table = VectorTable()
         self._cut: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -49,6 +51,14 @@ class Dense(Retriever):
             **self.encoder.settings(),
         }
 
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With the run's embedding store and its bound on memory."""
+        instance = super().from_run(settings, run)
+        instance.encoder.store = EmbeddingStore(run.store) if run.store else None
+        instance._table = VectorTable(run.max_memory)
+        return instance
+
     @property
     def pool_independent(self) -> bool:
         """A cosine doesn't know of other memories."""
@@ -56,8 +66,8 @@ class Dense(Retriever):
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
         """Encode all texts at once and count those past the model's limit."""
-        asked = {self.query_prefix + query for query in queries}
-        kept = {self.memory_prefix + memory.text for memory in memories}
+        asked = set(map(self.query_text, queries))
+        kept = set(map(self.memory_text, memories))
         self._encode(sorted(asked | kept))
         self._counts = {
             "truncated_queries": len(asked & self._cut),
@@ -70,32 +80,44 @@ class Dense(Retriever):
         """How many texts were longer than the model reads."""
         return dict(self._counts)
 
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of `texts`, (len(texts), width), prefixes included; made where need be."""
+        self._encode(list(dict.fromkeys(texts)))
+        return self._table.read(texts)
+
     def _encode(self, texts: Sequence[str]) -> None:
-        new = [text for text in texts if text not in self._row]
+        new = [text for text in texts if text not in self._table]
         if not new:
             return
-        with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
-            vectors, cut = self.encoder.encode(new, advance)
-        for text in new:
-            self._row[text] = len(self._row)
-        self._vectors.append(vectors)
-        self._cut.update(text for text, was_cut in zip(new, cut, strict=True) if was_cut)
+        rows = self._table.reserve(new, self.encoder.width)
+        try:
+            with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
+                for places, vectors, cut in self.encoder.batches(new):
+                    self._table.write(rows[places], vectors)
+                    self._cut.update(new[i] for i in places[cut])
+                    advance(len(places))
+        except BaseException:
+            self._table.drop(new)
+            raise
 
-    def _matrix(self) -> NDArray[np.float32]:
-        if len(self._vectors) > 1:
-            self._vectors = [np.concatenate(self._vectors)]
-        return self._vectors[0]
+    def trust(self, query: str) -> float:
+        """How much of the query stands in the model's vocabulary."""
+        return legibility(query, self.encoder.folder)
+
+    def query_text(self, query: str) -> str:
+        """What is encoded of a query."""
+        return self.query_prefix + query
+
+    def memory_text(self, memory: Memory) -> str:
+        """What is encoded of a memory."""
+        return self.memory_prefix + memory.text
 
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
         """Cosines, (len(pool),), multiplied out in float64."""
-        asked = self.query_prefix + query
-        texts = [self.memory_prefix + memory.text for memory in pool]
-        self._encode([asked])
-        self._encode(list(dict.fromkeys(texts)))
-        matrix = self._matrix()
-        rows = matrix[[self._row[text] for text in texts]].astype(np.float64)
+        [asked] = self.vectors([self.query_text(query)])
+        rows = self.vectors([self.memory_text(memory) for memory in pool]).astype(np.float64)
         # Row by row, so that a score never depends on how many others are computed beside it.
-        cosines: NDArray[np.float64] = np.einsum("ij,j->i", rows, matrix[self._row[asked]])
+        cosines: NDArray[np.float64] = np.einsum("ij,j->i", rows, asked)
         return cosines
 
 

@@ -18,7 +18,8 @@ class SweepConfig:
     takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
     which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
     without repeats. `limit` takes the first queries of the file; the bank is unaffected.
-    `keep_scores` keeps every score of every pool in scores.jsonl.
+    `keep_scores` keeps every score of every pool in scores.jsonl. `store` is the file of the
+    embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
     """
 
     configurations: tuple[Configuration, ...]
@@ -35,3 +36,5 @@ class SweepConfig:
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
     keep_scores: bool = False
+    store: Path | None = None
+    max_memory: int | None = None

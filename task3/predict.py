@@ -79,6 +79,7 @@ def _run(
     from harness.errors import UserError
     from harness.files import write_atomically
     from harness.run_folder import encode_row
+    from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
     from retrievers.registry import build
     from task3.answers import answer_all, bank_of
@@ -86,7 +87,7 @@ def _run(
 
     assert isinstance(configuration, Configuration)
     file = load_released(data, split, size)
-    retriever = build(configuration, RunContext(seed, bank_of(file)))
+    retriever = build(configuration, RunContext(seed, bank_of(file), choose_store(None)))
     try:
         answers = answer_all(configuration.label, retriever, file, seed)
     except MemoryError as error:

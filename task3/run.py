@@ -47,7 +47,7 @@ def run_sweep(config: SweepConfig) -> Outcome:
         config.pool_seeds,
         config.limit,
     )
-    run = RunContext(config.seed, material.data.bank)
+    run = RunContext(config.seed, material.data.bank, config.store, config.max_memory)
     retrievers = {c.label: build(c, run) for c in config.configurations}
     fingerprint = _fingerprint(config, material, retrievers)
     path, on_existing = config.out, config.on_existing

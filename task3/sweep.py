@@ -74,6 +74,19 @@ def sweep(
             help="Keep all scores in scores.jsonl, for `python -m analysis.export`.",
         ),
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Embedding store. Default: $RECALLBED_STORE, else in the user's cache folder.",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Most embeddings held in memory, such as 512MB; more go on disk."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> None:
     """Score pools of memories and report recall against the number of distractors.
@@ -82,12 +95,13 @@ def sweep(
     """
     from corpus.errors import DataError
     from harness.cli import one_line_errors
-    from harness.configurations import parse_configurations, parse_numbers
+    from harness.configurations import parse_configurations, parse_numbers, parse_size
     from harness.errors import UserError
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
         from corpus.pools import STRATEGIES
+        from indexes.embedding_store import choose_store
         from task3.config import SweepConfig
 
         strategies = {name: name for name in STRATEGIES}
@@ -112,6 +126,8 @@ def sweep(
             on_existing="overwrite" if overwrite else "resume" if resume else "refuse",
             retry_failed=retry_failed,
             keep_scores=keep_scores,
+            store=choose_store(store),
+            max_memory=None if max_memory is None else parse_size("--max-memory", max_memory),
         )
         _run(config, as_json)
 

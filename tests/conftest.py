@@ -1,5 +1,6 @@
 import json
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Never the user's own store; commands that the tests start share one.
+_cache = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
+os.environ["RECALLBED_STORE"] = f"{_cache.name}/embeddings.sqlite"
 HOUSE = Path(__file__).parents[1]
 
 

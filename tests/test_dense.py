@@ -51,13 +51,13 @@ class Recorded(MiniLM):
     def __init__(self) -> None:
         super().__init__(device="cpu")
         self.given: list[str] = []
-        encode = self.encoder.encode
+        encode = self.encoder.batches
 
         def recording(texts: Sequence[str], *rest: Any) -> Any:
             self.given += texts
             return encode(texts, *rest)
 
-        self.encoder.encode = recording  # type: ignore[method-assign]
+        self.encoder.batches = recording  # type: ignore[method-assign]
 
 
 class PerPool(MiniLM):

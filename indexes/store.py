@@ -1,0 +1,114 @@
+"""`python -m indexes.store show` and `prune`: what the embedding store holds, and less of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from indexes.embedding_store import EmbeddingStore, Space
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+_FILE = typer.Option("--store", help="The store. Default: $RECALLBED_STORE, else the user's cache.")
+
+
+def _open(named: str | None) -> EmbeddingStore:
+    from harness.errors import UserError
+    from indexes.embedding_store import EmbeddingStore, choose_store
+
+    path = choose_store(named)
+    if path is None:
+        raise UserError("no embedding store is in use. Give --store FILE")
+    return EmbeddingStore(path)
+
+
+def _describe(space: Space, models: dict[str, list[str]]) -> dict[str, Any]:
+    import json
+    from datetime import UTC, datetime
+
+    name = json.loads(space.name)
+    return {
+        "models": models.get(name.get("weights"), []),
+        "weights": name.get("weights"),
+        "max_tokens": name.get("max_tokens"),
+        "device": name.get("device"),
+        "torch": name.get("libraries", {}).get("torch"),
+        "width": space.width,
+        "vectors": space.vectors,
+        "bytes": space.bytes,
+        "last_used": datetime.fromtimestamp(space.used, UTC).isoformat(timespec="seconds"),
+    }
+
+
+@app.command()
+def show(
+    store: Annotated[str | None, _FILE] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the spaces (a model with all that changes its vectors) and what each holds."""
+    from harness.cli import one_line_errors
+    from harness.fingerprint import canonical
+
+    with one_line_errors(OSError):
+        opened = _open(store)
+        spaces = [_describe(space, opened.models()) for space in opened.spaces()]
+        size = opened.path.stat().st_size
+        if as_json:
+            print(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
+            return
+        print(f"{opened.path}: {size / 2**20:.1f} MiB, {len(spaces)} spaces")
+        for space in spaces:
+            print(
+                f"  {', '.join(space['models'])} ({space['weights']}):"
+                f" {space['vectors']} vectors of {space['width']},"
+                f" {space['bytes'] / 2**20:.1f} MiB, up to {space['max_tokens']} tokens,"
+                f" {space['device']}, torch {space['torch']}, last used {space['last_used']}"
+            )
+
+
+@app.command()
+def prune(
+    store: Annotated[str | None, _FILE] = None,
+    older_than: Annotated[
+        int | None, typer.Option(min=0, metavar="DAYS", help="Spaces not used for so many days.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Spaces of this model: its name or the hash of its weights.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+) -> None:
+    """Remove spaces with all their vectors; give one of the three criteria."""
+    import time
+
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+
+    with one_line_errors(OSError):
+        if sum((older_than is not None, model is not None, everything)) != 1:
+            raise UserError("say what to remove: --older-than DAYS, --model NAME or --all")
+        opened = _open(store)
+        models = opened.models()
+
+        def falls(space: Space) -> bool:
+            if older_than is not None:
+                return space.used < time.time() - older_than * 86400
+            about = _describe(space, models)
+            return everything or model in (about["weights"], *about["models"])
+
+        chosen = [space for space in opened.spaces() if falls(space)]
+        before = opened.path.stat().st_size
+        opened.remove([space.id for space in chosen])
+        freed = before - Path(opened.path).stat().st_size
+        vectors = sum(space.vectors for space in chosen)
+        print(f"removed {len(chosen)} spaces, {vectors} vectors, {freed / 2**20:.1f} MiB")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Vectors by text, in memory or, past a bound, in a temporary file that is mapped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UserError
+
+
+class VectorTable:
+    """A float32 matrix that grows, one row a distinct text.
+
+    `max_memory` bounds the bytes of the matrix in memory; a larger one lives in a temporary file,
+    removed with the table or at the end of the process. A copy in a worker maps the same file.
+    """
+
+    def __init__(self, max_memory: int | None = None) -> None:
+        self.max_memory = max_memory
+        self._row: dict[str, int] = {}
+        self._matrix: NDArray[np.float32] | None = None
+        self._file: Path | None = None
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._row
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the matrix lives in a file."""
+        return self._file is not None
+
+    def reserve(self, texts: Sequence[str], width: int) -> NDArray[np.int64]:
+        """Make a row for each of `texts`, distinct and new; gives back their numbers."""
+        first = len(self._row)
+        wanted = first + len(texts)
+        if self._matrix is None or wanted > len(self._matrix):
+            # Texts that come one by one find room for some more; a whole run's come at once.
+            self._grow(wanted if first == 0 else max(wanted, first * 5 // 4), width)
+        for text in texts:
+            self._row[text] = len(self._row)
+        return np.arange(first, wanted)
+
+    def _grow(self, rows: int, width: int) -> None:
+        if self.max_memory is not None and rows * width * 4 > self.max_memory:
+            matrix = self._grow_file(rows, width)
+        else:
+            matrix = np.empty((rows, width), np.float32)
+        if self._matrix is not None and not isinstance(self._matrix, np.memmap):
+            matrix[: len(self._matrix)] = self._matrix
+        self._matrix = matrix
+
+    def _grow_file(self, rows: int, width: int) -> NDArray[np.float32]:
+        try:
+            if self._file is None:
+                handle, name = tempfile.mkstemp(prefix="recallbed-", suffix=".vectors")
+                os.close(handle)
+                self._file = Path(name)
+                weakref.finalize(self, self._file.unlink, missing_ok=True)
+            # Blocks are claimed now: a full disk met later, through the map, would be a crash.
+            with self._file.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, rows * width * 4)
+        except OSError as error:
+            raise UserError(
+                f"{tempfile.gettempdir()}: no room for {rows * width * 4 >> 20} MiB of embeddings"
+                f" ({error.strerror}). Free some, set TMPDIR, or raise --max-memory"
+            ) from None
+        return np.memmap(self._file, np.float32, "r+", shape=(rows, width))
+
+    def drop(self, texts: Sequence[str]) -> None:
+        """Take back the last `reserve`, of these texts."""
+        for text in texts:
+            del self._row[text]
+
+    def write(self, rows: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+        """Fill reserved rows."""
+        assert self._matrix is not None
+        self._matrix[rows] = vectors
+
+    def read(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of `texts`, (len(texts), width), as a copy. KeyError for an unknown one."""
+        assert self._matrix is not None
+        return np.asarray(self._matrix[[self._row[text] for text in texts]])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self._file is not None:
+            assert self._matrix is not None
+            state["_matrix"] = self._matrix.shape
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._file is not None:
+            # Copy on write: a worker that meets a new text changes no one else's file.
+            self._matrix = np.memmap(self._file, np.float32, "c", shape=state["_matrix"])

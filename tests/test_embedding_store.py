@@ -1,0 +1,351 @@
+"""The embedding store: nothing is encoded twice, and nothing foreign or damaged is ever used."""
+
+import json
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from corpus.records import Memory
+from harness.errors import UserError
+from indexes.embedding_store import EmbeddingStore, choose_store
+from indexes.encoder import Encoder
+from indexes.store import app
+from retrievers import RunContext
+from retrievers.dense import MiniLM
+from tests.conftest import WriteRelease
+
+SPACE = {"weights": "w", "max_tokens": 8, "device": "cpu", "libraries": {"torch": "0"}}
+TEXTS = [f"Keeps {animal} in the {place}" for animal in ("hens", "bees") for place in "abcdefg"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> EmbeddingStore:
+    return EmbeddingStore(tmp_path / "deep" / "store.sqlite")
+
+
+def vectors_for(texts: Sequence[str], seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(seed).standard_normal((len(texts), 4), np.float32)
+
+
+def all_of(store: EmbeddingStore, texts: Sequence[str], space: dict[str, Any] = SPACE) -> Any:
+    found = {}
+    for places, vectors, cut in store.read(space, texts):
+        for place, vector, was_cut in zip(places, vectors, cut, strict=True):
+            found[texts[place]] = (vector.tolist(), bool(was_cut))
+    return found
+
+
+def test_what_is_written_is_read_back_exactly(store: EmbeddingStore) -> None:
+    vectors, cut = vectors_for(TEXTS), np.arange(len(TEXTS)) % 2 == 0
+    store.write(SPACE, TEXTS, vectors, cut)
+    asked = ["unknown", *TEXTS[::-1], "茶"]
+    again = EmbeddingStore(store.path)
+    expected = {t: (v.tolist(), bool(c)) for t, v, c in zip(TEXTS, vectors, cut, strict=True)}
+    assert all_of(again, asked) == expected
+
+
+def test_more_texts_than_sqlite_takes_in_one_question(store: EmbeddingStore) -> None:
+    texts = [f"text {i}" for i in range(40_000)]
+    store.write(SPACE, texts, vectors_for(texts), np.zeros(len(texts), bool))
+    assert len(all_of(store, texts)) == len(texts)
+
+
+@pytest.mark.parametrize("key", ["weights", "max_tokens", "device"])
+def test_another_space_has_nothing_in_it(store: EmbeddingStore, key: str) -> None:
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    assert all_of(store, TEXTS, {**SPACE, key: "other"}) == {}
+
+
+def test_a_vector_that_is_there_stays_as_it_was(store: EmbeddingStore) -> None:
+    none = np.zeros(len(TEXTS), bool)
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), none)
+    before = all_of(store, TEXTS)
+    store.write(SPACE, TEXTS, vectors_for(TEXTS, seed=1), ~none)
+    assert all_of(store, TEXTS) == before
+
+
+def test_no_text_stands_in_the_file(store: EmbeddingStore) -> None:
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    store.close()
+    raw = b"".join(path.read_bytes() for path in store.path.parent.iterdir())
+    assert b"hens" not in raw
+
+
+def test_a_pickled_store_opens_the_same_file(store: EmbeddingStore) -> None:
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    assert all_of(pickle.loads(pickle.dumps(store)), TEXTS) == all_of(store, TEXTS)
+
+
+WRITER = """
+import sys, numpy as np
+from pathlib import Path
+from indexes.embedding_store import EmbeddingStore
+store, first = EmbeddingStore(Path(sys.argv[1])), int(sys.argv[2])
+for i in range(60):
+    texts = [f"text {first + i * 5 + j}" for j in range(10)]
+    store.write({"weights": "w"}, texts, np.full((10, 4), 7, np.float32), np.zeros(10, bool))
+"""
+
+
+def test_two_writers_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    words = [sys.executable, "-c", WRITER, str(path)]
+    writers = [subprocess.Popen([*words, first]) for first in ("0", "150")]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    texts = [f"text {i}" for i in range(455)]
+    assert len(all_of(EmbeddingStore(path), texts, {"weights": "w"})) == 455
+
+
+# --- what isn't a store
+
+
+def broken(path: Path, how: str) -> None:
+    if how == "text":
+        path.write_text("not a database, but long enough to look like something " * 40)
+    elif how == "pointer":
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    elif how == "folder":
+        path.mkdir()
+    elif how == "foreign":
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE recipes (name TEXT)")
+    else:
+        EmbeddingStore(path).recall_settings({})
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("text", "not a database"),
+        ("pointer", "Git LFS pointer"),
+        ("folder", "unable to open"),
+        ("foreign", "another program's database"),
+        ("newer", "schema 99"),
+    ],
+)
+def test_anything_else_is_named_and_left_as_it_is(tmp_path: Path, how: str, words: str) -> None:
+    path = tmp_path / "thing"
+    broken(path, how)
+    before = None if path.is_dir() else path.read_bytes()
+    with pytest.raises(UserError, match=words) as caught:
+        EmbeddingStore(path).width(SPACE)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if how in ("text", "pointer"):
+        assert path.read_bytes() == before
+
+
+def test_a_vector_of_the_wrong_length_is_an_error_and_never_used(store: EmbeddingStore) -> None:
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    store.close()
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE vector SET data = substr(data, 1, 8) WHERE rowid = 3")
+    with pytest.raises(UserError, match="damaged"):
+        all_of(store, TEXTS)
+
+
+# --- with the real model
+
+
+def test_stored_texts_need_no_model(tmp_path: Path) -> None:
+    store = EmbeddingStore(tmp_path / "s.sqlite")
+    made, cut = Encoder("all-MiniLM-L6-v2", "cpu", store=store).encode(TEXTS)
+    second = Encoder("all-MiniLM-L6-v2", "cpu", store=EmbeddingStore(store.path))
+    settings = second.settings()
+    read, cut_again = second.encode(TEXTS)
+    assert (read == made).all()
+    assert (cut_again == cut).all()
+    assert "_model" not in second.__dict__, "the model was loaded for nothing"
+    plain = Encoder("all-MiniLM-L6-v2", "cpu")
+    assert settings == plain.settings()
+    assert (plain.encode(TEXTS)[0] == made).all()
+
+
+def test_only_batches_with_a_missing_text_are_made_again(tmp_path: Path) -> None:
+    texts = sorted(f"{word} " * (1 + i % 7) + str(i) for i, word in enumerate(["tea", "oak"] * 40))
+    whole = Encoder("all-MiniLM-L6-v2", "cpu", 8).encode(texts)[0]
+    store = EmbeddingStore(tmp_path / "s.sqlite")
+    encoder = Encoder("all-MiniLM-L6-v2", "cpu", 8, store=store)
+    stopped = encoder.batches(texts)
+    for _ in range(4):
+        next(stopped)
+    stopped.close()
+    given: list[str] = []
+    again = Encoder("all-MiniLM-L6-v2", "cpu", 8, store=EmbeddingStore(store.path))
+    real = again._model.encode
+    again._model.encode = lambda batch, **more: (given.extend(batch), real(batch, **more))[1]
+    # Equal to the last bit, since the batches are those of the unbroken run.
+    assert (again.encode(texts)[0] == whole).all()
+    assert len(given) == len(texts) - 4 * 8
+
+
+def test_two_token_limits_share_no_vector(tmp_path: Path) -> None:
+    store = EmbeddingStore(tmp_path / "s.sqlite")
+    long = "Walks the dog before breakfast along the river and over the old bridge"
+    short = Encoder("all-MiniLM-L6-v2", "cpu", max_tokens=6, store=store).encode([long])
+    whole = Encoder("all-MiniLM-L6-v2", "cpu", store=store).encode([long])
+    assert (short[1].tolist(), whole[1].tolist()) == ([True], [False])
+    assert abs(short[0] - whole[0]).max() > 1e-3
+
+
+def test_truncation_counts_come_from_the_store_too(tmp_path: Path) -> None:
+    context = RunContext(store=tmp_path / "s.sqlite")
+    memories = [Memory("river " * 400), Memory("short")]
+    notes = []
+    for _ in range(2):
+        retriever = MiniLM.from_run({"device": "cpu"}, context)
+        retriever.prepare(["oak " * 300], memories)
+        notes.append(dict(retriever.notes()))
+    assert notes[0] == notes[1]
+    assert notes[0]["truncated_memories"] == notes[0]["truncated_queries"] == 1
+
+
+# --- the commands
+
+
+def release(write_release: WriteRelease, queries: int = 30) -> None:
+    write_release(
+        [
+            (f"where do I keep {i}", [f"Keeps {i * j} in the shed {j}" for j in range(1, 8)], i % 7)
+            for i in range(queries)
+        ]
+    )
+
+
+def sweep(*more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = ["--data", "release", "--distractors", "5,20", "--retriever", "minilm", *more]
+    return subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "task3.sweep", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+
+
+def test_a_second_sweep_imports_neither_torch_nor_sentence_transformers(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(write_release)
+    monkeypatch.chdir(tmp_path)
+    cold = sweep("--out", "a", "--store", "s.sqlite")
+    warm = sweep("--out", "b", "--store", "s.sqlite")
+    assert (cold.returncode, warm.returncode) == (0, 0), warm.stderr[-500:]
+    modules = {line.rpartition("|")[2].strip() for line in warm.stderr.splitlines()}
+    assert "torch" in cold.stderr
+    assert not modules & {"torch", "sentence_transformers", "transformers", "huggingface_hub"}
+    for name in ("rows.jsonl", "manifest.json"):
+        assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
+
+
+def test_killed_while_encoding_and_resumed_ends_as_an_unbroken_run(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(write_release)
+    monkeypatch.chdir(tmp_path)
+    settings = ("--set", "minilm.batch_size=4")
+    assert sweep("--out", "whole", "--store", "one.sqlite", *settings).returncode == 0
+    words = ["--data", "release", "--distractors", "5,20", "--retriever", "minilm", *settings]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words, "--out", "cut", "--store", "two.sqlite"],
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not Path("third batch").exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = sum(space.vectors for space in EmbeddingStore(Path("two.sqlite")).spaces())
+    assert kept == 3 * 4
+    done = sweep("--out", "cut", "--store", "two.sqlite", "--resume", "--workers", "2", *settings)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert Path("cut/rows.jsonl").read_bytes() == Path("whole/rows.jsonl").read_bytes()
+
+
+# Stands still once three batches are stored.
+SLOW = """
+import sys, time
+from pathlib import Path
+from indexes.embedding_store import EmbeddingStore
+write, count = EmbeddingStore.write, []
+def slow(self, *rest):
+    write(self, *rest)
+    count.append(1)
+    if len(count) == 3:
+        Path("third batch").touch()
+        time.sleep(60)
+EmbeddingStore.write = slow
+from task3.sweep import main
+main()
+"""
+
+
+def test_a_named_store_that_cannot_be_had_is_one_line(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(write_release, 4)
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "task3.sweep", "--data", "release", "--distractors", "5"),
+            *("--retriever", "overlap", "--store", "file/below.sqlite", "--out", "run"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not Path("run").exists()
+
+
+def test_a_cache_folder_that_cannot_be_had_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    monkeypatch.delenv("RECALLBED_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert choose_store(None) is None
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert choose_store(None) == tmp_path / "other" / "recallbed" / "embeddings.sqlite"
+    assert choose_store("none") is None
+
+
+def test_show_and_prune(store: EmbeddingStore) -> None:
+    none = np.zeros(len(TEXTS), bool)
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), none)
+    store.write({**SPACE, "weights": "v"}, TEXTS[:3], vectors_for(TEXTS[:3]), none[:3])
+    store.keep_settings({"a": 1}, {"weights": "w", "model": "my model"})
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(app, [*words, "--store", str(store.path)])
+
+    shown = json.loads(run("show", "--json").stdout)
+    assert {(s["weights"], s["vectors"], tuple(s["models"])) for s in shown["spaces"]} == {
+        ("w", len(TEXTS), ("my model",)),
+        ("v", 3, ()),
+    }
+    assert "my model" in run("show").stdout
+    refused = run("prune")
+    assert refused.exit_code == 2
+    assert "say what to remove" in refused.stderr
+    assert "removed 0 spaces" in run("prune", "--older-than", "1").stdout
+    assert "removed 1 spaces, 14 vectors" in run("prune", "--model", "my model").stdout
+    assert [space.vectors for space in store.spaces()] == [3]
+    assert "removed 1 spaces" in run("prune", "--all").stdout
+    assert store.spaces() == []

@@ -1,0 +1,111 @@
+"""A bound on embeddings in memory changes where they lie, and no row."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.configurations import parse_size
+from harness.errors import UserError
+from indexes.vector_table import VectorTable
+from tests.conftest import WriteRelease
+
+
+def filled(limit: int | None, tmp_path: Path) -> VectorTable:
+    table = VectorTable(limit)
+    rng = np.random.default_rng(0)
+    for start in range(0, 60, 20):
+        texts = [f"text {start + i}" for i in range(20)]
+        table.write(table.reserve(texts, 8), rng.standard_normal((20, 8), np.float32))
+    return table
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_table_past_its_bound_lives_in_a_file_and_reads_the_same(tmp_path: Path) -> None:
+    texts = [f"text {i}" for i in (3, 59, 3, 20)]
+    free, bound = filled(None, tmp_path), filled(1000, tmp_path)
+    assert (free.on_disk, bound.on_disk) == (False, True)
+    assert (free.read(texts) == bound.read(texts)).all()
+    [file] = tmp_path.glob("recallbed-*.vectors")
+    assert file.stat().st_size >= 60 * 8 * 4
+    del bound
+    assert list(tmp_path.glob("recallbed-*")) == []
+
+
+def test_a_copy_maps_the_file_and_changes_nothing_in_it(tmp_path: Path) -> None:
+    table = filled(1000, tmp_path)
+    frozen = pickle.dumps(table)
+    assert len(frozen) < 60 * 8 * 4 + 1000
+    copy = pickle.loads(frozen)
+    assert (copy.read(["text 7"]) == table.read(["text 7"])).all()
+    before = table.read(["text 7"])
+    copy.write(np.array([7]), np.zeros((1, 8), np.float32))
+    assert (table.read(["text 7"]) == before).all()
+
+
+def test_a_reservation_that_failed_is_taken_back() -> None:
+    table = VectorTable()
+    table.reserve(["a", "b"], 4)
+    table.reserve(["c"], 4)
+    table.drop(["c"])
+    assert ("c" in table, len(table)) == (False, 2)
+    assert table.reserve(["d"], 4).tolist() == [2]
+
+
+def test_no_room_on_the_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(UserError, match=r"no room for .* \(No space left"):
+        VectorTable(10).reserve(["a"], 400)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_rows_are_equal_with_and_without(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_release(
+        [
+            (f"where do I keep {i}", [f"Keeps {i * j} in shed {j}" for j in range(1, 8)], i % 7)
+            for i in range(24)
+        ]
+    )
+    (tmp_path / "tmp").mkdir()
+    for out, more in (("a", []), ("b", ["--max-memory", "20kB", "--workers", workers])):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "task3.sweep", "--data", "release"),
+                *("--distractors", "5,20", "--retriever", "minilm", "--store", "none"),
+                *("--out", out, *more),
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        )
+        assert done.returncode == 0, done.stderr
+    assert Path("a/rows.jsonl").read_bytes() == Path("b/rows.jsonl").read_bytes()
+    assert list((tmp_path / "tmp").glob("recallbed-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512MB", 512 * 10**6), ("2GiB", 2**31), ("1000", 1000), ("1.5kB", 1500)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size("--max-memory", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "much", "-3MB", "5 apples"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UserError, match="--max-memory"):
+        parse_size("--max-memory", text)
