@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
 
@@ -162,13 +162,13 @@ def _tools() -> tuple[
     from nltk.tokenize import NLTKWordTokenizer
 
     # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
-    inside = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
-    word = regex.compile(rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
+    inside = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
+    word = regex.compile(rf"[{UNSPACED}][{UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
     meaning = regex.compile(r"[\p{L}\p{N}]")
     return (
         NLTKWordTokenizer().tokenize,
         lambda chunk: [piece for piece in word.findall(chunk) if meaning.search(piece)],
-        regex.compile(rf"[{_UNSPACED}]"),
+        regex.compile(rf"[{UNSPACED}]"),
         regex.compile(r"\X").findall,
         {
             "Latn": regex.compile(r"\p{Latin}"),

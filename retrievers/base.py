@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from corpus.records import Memory
 
@@ -56,13 +57,15 @@ class RunContext:
 
     `bank` holds all distinct memories of the data. `store` is the embedding store's file, None
     where vectors last no longer than the run; `max_memory` bounds the bytes of embeddings held in
-    memory at once, None for no bound. Neither changes a score.
+    memory at once, None for no bound. Neither changes a score. `leg` gives the run's one instance
+    of a label, or else of a registered name with its default settings (`registry.leg_finder`).
     """
 
     seed: int = 0
     bank: Sequence[Memory] = ()
     store: Path | None = None
     max_memory: int | None = None
+    leg: Callable[[str], Retriever] | None = None
 
 
 class Retriever(ABC):
@@ -71,9 +74,10 @@ class Retriever(ABC):
     An instance must survive pickling once it is prepared: `--workers` sends copies of it.
     """
 
-    libraries: ClassVar[tuple[str, ...]] = ()
+    libraries: tuple[str, ...] = ()
     """Distributions whose version can change a score; recorded in the run's fingerprint."""
     _configured: Mapping[str, JSON] = {}
+    _prepared_for: str | None = None
 
     @abstractmethod
     def score(self, query: str, pool: Sequence[Memory]) -> ArrayLike | Scored:
@@ -97,6 +101,19 @@ class Retriever(ABC):
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
         """Told once of all that a run will score, sorted and distinct. An optimisation only."""
+
+    def prepare_once(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """`prepare`, unless it was the last thing done: an instance may be a leg of several."""
+        digest = hashlib.sha256()
+        for part in (*queries, None, *((m.label, m.text) for m in memories)):
+            digest.update(repr(part).encode() + b"\n")
+        if self._prepared_for != digest.hexdigest():
+            self.prepare(queries, memories)
+            self._prepared_for = digest.hexdigest()
+
+    def trust(self, query: str) -> float:
+        """How far fusion may trust it on this query, 0 to 1: how well it can read the query."""
+        return 1.0
 
     def settings(self) -> Mapping[str, JSON]:
         """All that can change a score. By default the settings it was built with."""

@@ -9,7 +9,8 @@ import os
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,11 +78,50 @@ def find(name: str) -> type[Retriever]:
     return found
 
 
+def leg_finder(
+    configurations: Sequence[Configuration], run: RunContext
+) -> Callable[[str], Retriever]:
+    """Gives the one instance of a label, or else of a registered name with default settings.
+
+    It raises UserError naming the setting that is unknown or has a wrong value, and for legs that
+    lead back to where they started.
+    """
+    by_label = {one.label: one for one in configurations}
+    built: dict[str, Retriever] = {}
+    path: list[str] = []
+
+    def leg(name: str) -> Retriever:
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            raise UserError(f"`{name}` is a leg of itself ({circle}). Name other legs")
+        if name not in built:
+            path.append(name)
+            configuration = by_label.get(name) or Configuration(name, name, {})
+            built[name] = _build(configuration, replace(run, leg=leg))
+            path.pop()
+        return built[name]
+
+    return leg
+
+
+def build_all(configurations: Sequence[Configuration], run: RunContext) -> dict[str, Retriever]:
+    """The retrievers of a run by label. One that names another as its leg shares its instance.
+
+    Raises UserError as `leg_finder` does.
+    """
+    leg = leg_finder(configurations, run)
+    return {one.label: leg(one.label) for one in configurations}
+
+
 def build(configuration: Configuration, run: RunContext) -> Retriever:
     """An instance with the settings of `configuration`, each checked against the constructor.
 
-    Raises UserError naming the setting that is unknown or has a wrong value.
+    Raises UserError as `leg_finder` does.
     """
+    return build_all([configuration], run)[configuration.label]
+
+
+def _build(configuration: Configuration, run: RunContext) -> Retriever:
     cls = find(configuration.name)
     settings = _coerce(cls, configuration)
     _require_all(cls, configuration)
@@ -168,9 +208,16 @@ def users_code(cls: type[Retriever]) -> str | None:
 
 def describe(configuration: Configuration, retriever: Retriever) -> Mapping[str, Any]:
     """What the fingerprint holds of a configured retriever."""
-    described: dict[str, Any] = {
-        "name": configuration.name,
-        "settings": dict(retriever.settings()),
-    }
+    return {"name": configuration.name, **_described(retriever)}
+
+
+def describe_leg(label: str, retriever: Retriever) -> Mapping[str, Any]:
+    """What the settings of a retriever hold of its leg."""
+    cls = type(retriever)
+    return {"label": label, "class": f"{cls.__module__}:{cls.__qualname__}"} | _described(retriever)
+
+
+def _described(retriever: Retriever) -> dict[str, Any]:
+    described: dict[str, Any] = {"settings": dict(retriever.settings())}
     code = users_code(type(retriever))
     return {**described, "code": code} if code else described

@@ -17,7 +17,7 @@ from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
 from harness.run_folder import RunFolder, open_run
 from retrievers.base import Retriever, RunContext
-from retrievers.registry import build, describe
+from retrievers.registry import build_all, describe
 from task3.config import SweepConfig
 from task3.scoring import Finished, Place, Scorer, Scores
 from task3.workers import run_tasks
@@ -48,7 +48,7 @@ def run_sweep(config: SweepConfig) -> Outcome:
         config.limit,
     )
     run = RunContext(config.seed, material.data.bank, config.store, config.max_memory)
-    retrievers = {c.label: build(c, run) for c in config.configurations}
+    retrievers = build_all(config.configurations, run)
     fingerprint = _fingerprint(config, material, retrievers)
     path, on_existing = config.out, config.on_existing
     if path is None:
@@ -101,7 +101,7 @@ class Sweep:
     def _scorer(self, label: str) -> Scorer:
         retriever = self.retrievers[label]
         memories = sorted(set(self.pools.memories), key=lambda m: (m.text, m.label or ""))
-        retriever.prepare(sorted({row.query for row in self.pools.rows}), memories)
+        retriever.prepare_once(sorted({row.query for row in self.pools.rows}), memories)
         self.folder.manifest["notes"][label] = dict(retriever.notes())
         self.folder.write_manifest()
         return Scorer(label, retriever, self.pools, self.config.keep_scores)

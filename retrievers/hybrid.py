@@ -1,0 +1,211 @@
+"""Several retrievers as one: their scores of a pool, fused by a weighted sum or by ranks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from corpus.records import Memory
+from harness.errors import UserError
+from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from retrievers.bm25 import BM25
+from retrievers.dense import Dense
+from retrievers.fusion import Fusion, Leg, Scale, leg, reciprocal_rank, weighted
+from retrievers.registry import describe_leg, leg_finder, register
+
+LEXICAL_WEIGHT = 0.02
+"""BM25's share beside a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
+LEAST_TRUST = 0.05
+"""A leg that can't read the query still orders what no other leg matches."""
+
+Result = ArrayLike | Scored | RetrieverError
+
+
+@register("hybrid")
+class Hybrid(Retriever):
+    """Legs by label (or by registered name), fused.
+
+    `fusion` is `weighted` (on the common `scale`, `zscore` or `minmax`) or `rrf`, reciprocal rank
+    fusion with the constant `rrf_k`. `weights` are numbers from 0, one a leg in the order of
+    `legs`; where they are left out, a weighted sum of one BM25 and one dense leg has the weights
+    fitted on dev, and all else has equal ones. With `trust` each leg's weight is multiplied by how
+    well it can read the query (`Retriever.trust`); by default in a weighted sum only.
+    """
+
+    def __init__(
+        self,
+        legs: str = "bm25,minilm",
+        fusion: Fusion = "weighted",
+        scale: Scale = "zscore",
+        weights: str | None = None,
+        trust: bool | None = None,
+        rrf_k: float = 60,
+    ) -> None:
+        self.names = tuple(name.strip() for name in legs.split(","))
+        if "" in self.names or len(set(self.names)) < len(self.names):
+            raise UserError(f"legs={legs}: name each leg once, with commas, as in legs=bm25,minilm")
+        if not (math.isfinite(rrf_k) and rrf_k >= 0):
+            raise UserError(f"rrf_k={rrf_k:g}: must be a number of at least 0")
+        self.fusion, self.scale, self.rrf_k = fusion, scale, rrf_k
+        self.use_trust = fusion == "weighted" if trust is None else trust
+        self._given = None if weights is None else _weights(weights, len(self.names))
+        self._legs: tuple[Retriever, ...] = ()
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With the run's own instances of its legs."""
+        made = cls(**settings)
+        if run.leg is not None:
+            made._take(run.leg)
+        return made
+
+    @classmethod
+    def of(cls, legs: Mapping[str, Retriever], **settings: Any) -> Self:
+        """A hybrid of retrievers that are there already; `settings` as for the constructor."""
+        made = cls(",".join(legs), **settings)
+        made._take(legs.__getitem__)
+        return made
+
+    def _take(self, find: Callable[[str], Retriever]) -> None:
+        self._legs = tuple(find(name) for name in self.names)
+        self.libraries = tuple(sorted({lib for one in self._legs for lib in one.libraries}))
+
+    @property
+    def legs(self) -> tuple[Retriever, ...]:
+        """The legs in order; where no run gave them, registered names with default settings."""
+        if not self._legs:
+            self._take(leg_finder([], RunContext()))
+        return self._legs
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """One a leg, before trust."""
+        if self._given is not None:
+            return self._given
+        lexical = [isinstance(one, BM25) for one in self.legs]
+        dense = [isinstance(one, Dense) for one in self.legs]
+        if self.fusion == "weighted" and len(self.legs) == 2 and any(lexical) and any(dense):
+            return tuple(LEXICAL_WEIGHT if is_bm25 else 1 - LEXICAL_WEIGHT for is_bm25 in lexical)
+        return tuple(1 / len(self.legs) for _ in self.legs)
+
+    def settings(self) -> Mapping[str, Any]:
+        """How it fuses, and every leg with all that can change its scores."""
+        how: dict[str, Any] = {"fusion": self.fusion, "weights": list(self.weights)}
+        how |= {"rrf_k": self.rrf_k} if self.fusion == "rrf" else {"scale": self.scale}
+        legs = [describe_leg(*one) for one in zip(self.names, self.legs, strict=True)]
+        return {**how, "trust": self.use_trust, "legs": legs}
+
+    def notes(self) -> Mapping[str, Any]:
+        """The notes of its legs, by name."""
+        notes = {name: dict(one.notes()) for name, one in zip(self.names, self.legs, strict=True)}
+        return {"legs": {name: found for name, found in notes.items() if found}}
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Each leg is told once, however many rows and hybrids it serves."""
+        for one in self.legs:
+            one.prepare_once(queries, memories)
+
+    def trust(self, query: str) -> float:
+        """That of the leg that reads the query best."""
+        return max(one.trust(query) for one in self.legs)
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        """Fused scores, (len(pool),). Raises RetrieverError naming the leg that failed."""
+        [result] = self._score_all([query], [pool])
+        if isinstance(result, RetrieverError):
+            raise result
+        return result
+
+    def score_batch(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[ArrayLike | Scored | RetrieverError]:
+        """One result a query. Each leg scores the whole batch; one that fails, fails its query."""
+        return [*self._score_all(queries, pools)]
+
+    def _score_all(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | RetrieverError]:
+        by_leg = [self._ask(one, queries, pools) for one in self.legs]
+        return [
+            self._fuse(query, len(pool), [results[i] for results in by_leg])
+            for i, (query, pool) in enumerate(zip(queries, pools, strict=True))
+        ]
+
+    @staticmethod
+    def _ask(
+        one: Retriever, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> Sequence[Result]:
+        try:
+            results = one.score_batch(queries, pools)
+            if len(results) != len(queries):
+                raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
+        except MemoryError:
+            raise
+        except Exception as error:
+            if len(queries) > 1:
+                raise  # whoever asked tries each query alone
+            if not isinstance(error, RetrieverError):
+                error = RetrieverError(f"{type(error).__name__}: {error}")
+            return [error]
+        return results
+
+    def _fuse(self, query: str, size: int, results: Sequence[Result]) -> Scored | RetrieverError:
+        found = []
+        for name, result in zip(self.names, results, strict=True):
+            if isinstance(result, RetrieverError):
+                return RetrieverError(f"leg {name}: {result.cause}")
+            found.append(result if isinstance(result, Scored) else Scored(result))
+        try:
+            legs = [self._leg(*one, size) for one in zip(self.names, found, strict=True)]
+        except ValueError as error:
+            return RetrieverError(str(error))
+        weights = list(self.weights)
+        if self.use_trust:
+            trusts = [max(one.trust(query), LEAST_TRUST) for one in self.legs]
+            weights = [weight * trust for weight, trust in zip(weights, trusts, strict=True)]
+        usages = [one.usage for one in found]
+        repairs: Counter[str] = Counter()
+        for one in found:
+            repairs.update(one.repairs)
+        return Scored(
+            self._scores(legs, weights),
+            np.logical_or.reduce([one.matched for one in legs]),
+            usage=Usage(
+                sum(one.calls for one in usages),
+                sum(one.tokens_in for one in usages),
+                sum(one.tokens_out for one in usages),
+            ),
+            repairs=dict(repairs),
+        )
+
+    @staticmethod
+    def _leg(name: str, scored: Scored, size: int) -> Leg:
+        try:
+            if np.shape(scored.scores) != (size,):
+                raise ValueError(f"scores of shape {np.shape(scored.scores)} for a pool of {size}")
+            return leg(scored.scores, scored.matched)
+        except ValueError as error:
+            raise ValueError(f"leg {name}: {error}") from None
+
+    def _scores(self, legs: Sequence[Leg], weights: Sequence[float]) -> NDArray[np.float64]:
+        if self.fusion == "rrf":
+            return reciprocal_rank(legs, weights, self.rrf_k)
+        return weighted(legs, weights, self.scale)
+
+
+def _weights(text: str, legs: int) -> tuple[float, ...]:
+    try:
+        found = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        found = ()
+    if len(found) != legs or not all(math.isfinite(w) and w >= 0 for w in found) or not any(found):
+        raise UserError(
+            f"weights={text}: write a number from 0 for each of the {legs} legs, with commas,"
+            " not all 0"
+        )
+    return found
