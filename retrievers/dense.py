@@ -26,7 +26,13 @@ class Dense(Retriever):
     put there as they are. Each distinct text is encoded once.
     """
 
-    libraries = ("numpy", "torch", "sentence-transformers", "transformers", "tokenizers")
+    libraries: tuple[str, ...] = (
+        "numpy",
+        "torch",
+        "sentence-transformers",
+        "transformers",
+        "tokenizers",
+    )
 
     def __init__(
         self,

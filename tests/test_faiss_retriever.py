@@ -1,0 +1,133 @@
+"""`faiss` is `minilm` as long as a pool is searched exactly, and says where it isn't."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus.records import Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from retrievers import RunContext, Scored, build
+from retrievers.dense import MiniLM
+from retrievers.faiss import Faiss
+from retrievers.testing import RetrieverContract
+from task3.config import SweepConfig
+from task3.run import run_sweep
+
+ANIMALS = ("hens", "bees", "a goat", "two cats", "an old dog", "ducks", "a parrot", "rabbits")
+PLACES = ("shed", "garden", "kitchen", "barn", "orchard", "attic", "yard", "cellar", "porch")
+POOL = [Memory(f"Keeps {a} in the {p}, row {i}") for a in ANIMALS for p in PLACES for i in range(9)]
+QUERY = "Where do my bees live?"
+CONTEXT = RunContext(store=Path(os.environ["RECALLBED_STORE"]))
+
+
+def faiss(**settings: Any) -> Faiss:
+    """One with the tests' store behind it, so that the model is loaded once and not 40 times."""
+    return Faiss.from_run({"device": "cpu", **settings}, CONTEXT)
+
+
+class TestExact(RetrieverContract):
+    """Pools of the contract are small, so they are searched exactly."""
+
+    def make(self) -> Faiss:
+        return faiss()
+
+
+class TestFlatPastTheBound(RetrieverContract):
+    """The same pools through an index."""
+
+    def make(self) -> Faiss:
+        return faiss(exact_up_to=0)
+
+
+class TestHNSW(RetrieverContract):
+    """A graph over so few memories finds them all."""
+
+    def make(self) -> Faiss:
+        return faiss(exact_up_to=0, index="hnsw")
+
+
+def test_rows_equal_those_of_minilm(tmp_path: Path) -> None:
+    labels = tuple(Configuration(name, name, {}) for name in ("minilm", "faiss"))
+    store = tmp_path / "store.sqlite"
+    asked = SweepConfig(labels, distractors=(100, 300), limit=40, out=tmp_path / "r", store=store)
+    run_sweep(asked)
+    lines = (tmp_path / "r" / "rows.jsonl").read_text().splitlines()
+    half = len(lines) // 2
+    assert half == 80
+    assert [line.replace('"faiss"', '"minilm"') for line in lines[half:]] == lines[:half]
+
+
+@pytest.fixture(scope="module")
+def exact() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return MiniLM(device="cpu").score(QUERY, POOL)
+
+
+@pytest.mark.parametrize("index", ["flat", "hnsw"])
+def test_past_the_bound_positions_not_returned_share_one_place(
+    exact: np.ndarray[tuple[int], np.dtype[np.float64]], index: str
+) -> None:
+    retriever = faiss(exact_up_to=100, index=index, depth=50)
+    result = retriever.score(QUERY, POOL)
+    assert isinstance(result, Scored)
+    scores, matched = np.asarray(result.scores), np.asarray(result.matched)
+    assert matched.sum() == 50
+    assert result.repairs == {"unreturned": len(POOL) - 50}
+    assert len(set(scores[~matched])) == 1
+    assert scores[~matched].max() < scores[matched].min()
+    assert abs(scores[matched] - exact[matched]).max() <= 1e-6
+    best = set(np.argsort(-exact, kind="stable")[:10])
+    assert len(best & set(np.flatnonzero(matched))) >= 9
+
+
+def test_order_of_the_pool_and_repeats_change_nothing() -> None:
+    retriever = faiss(exact_up_to=100, index="hnsw", depth=20)
+    straight = np.asarray(retriever.score(QUERY, [*POOL, POOL[3]]).scores)
+    order = np.random.default_rng(0).permutation(len(POOL))
+    shuffled = np.asarray(retriever.score(QUERY, [POOL[i] for i in order]).scores)
+    assert (straight[:-1][order] == shuffled).all()
+    assert straight[-1] == straight[3]
+
+
+def test_one_index_serves_all_queries_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    import retrievers.faiss as module
+
+    real, built = module.make_index, []
+
+    def counted(*words: object, **more: object) -> object:
+        built.append(words)
+        return real(*words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "make_index", counted)
+    retriever = faiss(exact_up_to=0)
+    for query in (QUERY, "Who is in the attic?", QUERY):
+        retriever.score(query, POOL)
+    assert len(built) == 1
+
+
+def notes_of(settings: dict[str, str], memories: Sequence[Memory]) -> dict[str, object]:
+    retriever = build(Configuration("f", "faiss", {"device": "cpu", **settings}), CONTEXT)
+    retriever.prepare([QUERY], memories)
+    return dict(retriever.notes())
+
+
+def test_an_index_that_was_not_needed_is_noted() -> None:
+    assert "not used" in str(notes_of({"index": "hnsw"}, POOL[:5])["index"])
+    assert "index" not in notes_of({"index": "hnsw", "exact_up_to": "4"}, POOL[:5])
+    assert "index" not in notes_of({}, POOL[:5])
+
+
+def test_row_32_too_few_points_for_ivfpq_is_refused_not_searched_badly() -> None:
+    retriever = faiss(exact_up_to=10, index="ivfpq")
+    with pytest.raises(UserError, match="too few to train"):
+        retriever.score(QUERY, POOL)
+
+
+@pytest.mark.parametrize("settings", [{"index": "tree"}, {"depth": "0"}, {"exact_up_to": "-1"}])
+def test_settings_that_make_no_sense(settings: dict[str, str]) -> None:
+    with pytest.raises(UserError):
+        build(Configuration("f", "faiss", settings), RunContext())
