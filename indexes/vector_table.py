@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -14,19 +15,22 @@ from numpy.typing import NDArray
 
 from harness.errors import UserError
 
+_CLAIMED = 1 << 22  # bytes of a file written at once
+
 
 class VectorTable:
     """A float32 matrix that grows, one row a distinct text.
 
     `max_memory` bounds the bytes of the matrix in memory; a larger one lives in a temporary file,
-    removed with the table or at the end of the process. A copy in a worker maps the same file.
+    removed with the table or at the end of the process. A copy in a worker maps the same file, and
+    takes a file of its own where it grows.
     """
 
     def __init__(self, max_memory: int | None = None) -> None:
         self.max_memory = max_memory
         self._row: dict[str, int] = {}
         self._matrix: NDArray[np.float32] | None = None
-        self._file: Path | None = None
+        self._file: Path | None = None  # of our own
 
     def __contains__(self, text: str) -> bool:
         return text in self._row
@@ -37,7 +41,11 @@ class VectorTable:
     @property
     def on_disk(self) -> bool:
         """Whether the matrix lives in a file."""
-        return self._file is not None
+        return isinstance(self._matrix, np.memmap)
+
+    def rows_at_once(self, width: int, bytes_each: int) -> int:
+        """How many rows of `width` numbers the bound has room for; without one, any number."""
+        return sys.maxsize if self.max_memory is None else self.max_memory // (width * bytes_each)
 
     def reserve(self, texts: Sequence[str], width: int) -> NDArray[np.int64]:
         """Make a row for each of `texts`, distinct and new; gives back their numbers."""
@@ -51,25 +59,31 @@ class VectorTable:
         return np.arange(first, wanted)
 
     def _grow(self, rows: int, width: int) -> None:
+        in_place = self._file is not None
         if self.max_memory is not None and rows * width * 4 > self.max_memory:
             matrix = self._grow_file(rows, width)
         else:
             matrix = np.empty((rows, width), np.float32)
-        if self._matrix is not None and not isinstance(self._matrix, np.memmap):
+        if self._matrix is not None and not in_place:
             matrix[: len(self._matrix)] = self._matrix
         self._matrix = matrix
 
     def _grow_file(self, rows: int, width: int) -> NDArray[np.float32]:
+        first = self._file is None
         try:
             if self._file is None:
                 handle, name = tempfile.mkstemp(prefix="recallbed-", suffix=".vectors")
                 os.close(handle)
                 self._file = Path(name)
                 weakref.finalize(self, self._file.unlink, missing_ok=True)
-            # Blocks are claimed now: a full disk met later, through the map, would be a crash.
-            with self._file.open("r+b") as stream:
-                os.posix_fallocate(stream.fileno(), 0, rows * width * 4)
+            # The room is claimed now: a full disk met later, through the map, would be a crash.
+            with self._file.open("ab") as stream:
+                for start in range(stream.tell(), rows * width * 4, _CLAIMED):
+                    stream.write(bytes(min(_CLAIMED, rows * width * 4 - start)))
         except OSError as error:
+            if first and self._file is not None:
+                self._file.unlink(missing_ok=True)
+                self._file = None
             raise UserError(
                 f"{tempfile.gettempdir()}: no room for {rows * width * 4 >> 20} MiB of embeddings"
                 f" ({error.strerror}). Free some, set TMPDIR, or raise --max-memory"
@@ -92,14 +106,13 @@ class VectorTable:
         return np.asarray(self._matrix[[self._row[text] for text in texts]])
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if self._file is not None:
-            assert self._matrix is not None
-            state["_matrix"] = self._matrix.shape
-        return state
+        if self._file is None or self._matrix is None:
+            return self.__dict__
+        return {**self.__dict__, "_matrix": self._matrix.shape}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._file is not None:
             # Copy on write: a worker that meets a new text changes no one else's file.
             self._matrix = np.memmap(self._file, np.float32, "c", shape=state["_matrix"])
+            self._file = None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpus.records import Memory
+from harness.errors import UserError
 from harness.progress import progress
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder
@@ -95,7 +96,13 @@ class Dense(Retriever):
         new = [text for text in texts if text not in self._table]
         if not new:
             return
-        rows = self._table.reserve(new, self.encoder.width)
+        width, batch = self.encoder.width, self.encoder.batch_size
+        if self._table.rows_at_once(width, 4) < batch:
+            raise UserError(
+                f"--max-memory {self._table.max_memory}: one batch of {batch} embeddings takes"
+                f" {4 * width * batch} bytes. Allow more, or set a smaller batch_size"
+            )
+        rows = self._table.reserve(new, width)
         try:
             with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
                 for places, vectors, cut in self.encoder.batches(new):
@@ -120,10 +127,15 @@ class Dense(Retriever):
 
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
         """Cosines, (len(pool),), multiplied out in float64."""
-        [asked] = self.vectors([self.query_text(query)])
-        rows = self.vectors([self.memory_text(memory) for memory in pool]).astype(np.float64)
-        # Row by row, so that a score never depends on how many others are computed beside it.
-        cosines: NDArray[np.float64] = np.einsum("ij,j->i", rows, asked)
+        asked = self.vectors([self.query_text(query)])[0].astype(np.float64)
+        texts = [self.memory_text(memory) for memory in pool]
+        self._encode(list(dict.fromkeys(texts)))
+        cosines = np.empty(len(texts))
+        block = max(self._table.rows_at_once(len(asked), 4 + 8), 1)
+        for start in range(0, len(texts), block):
+            rows = self._table.read(texts[start : start + block]).astype(np.float64)
+            # Row by row, so that a score never depends on how many others are computed beside it.
+            cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
         return cosines
 
 

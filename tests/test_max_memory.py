@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpus.records import Memory
 from harness.configurations import parse_size
 from harness.errors import UserError
 from indexes.vector_table import VectorTable
+from retrievers import RunContext
+from retrievers.dense import MiniLM
 from tests.conftest import WriteRelease
 
 
@@ -52,6 +55,40 @@ def test_a_copy_maps_the_file_and_changes_nothing_in_it(tmp_path: Path) -> None:
     assert (table.read(["text 7"]) == before).all()
 
 
+def test_copies_that_grow_change_neither_the_file_nor_each_other(tmp_path: Path) -> None:
+    """Two workers that each meet a text that wasn't prepared."""
+    table = filled(1000, tmp_path)
+    before = table.read(["text 7", "text 59"])
+    size = [path.stat().st_size for path in tmp_path.glob("recallbed-*")]
+    copies = [pickle.loads(pickle.dumps(table)) for _ in range(2)]
+    for number, copy in enumerate(copies):
+        row = copy.reserve([f"new {number}"], 8)
+        copy.write(row, np.full((1, 8), number, np.float32))
+    assert len(list(tmp_path.glob("recallbed-*"))) == 3
+    for number, copy in enumerate(copies):
+        assert (copy.read([f"new {number}"]) == number).all()
+        assert (copy.read(["text 7", "text 59"]) == before).all()
+    assert (table.read(["text 7", "text 59"]) == before).all()
+    del copies, copy
+    [file] = tmp_path.glob("recallbed-*")
+    assert [file.stat().st_size] == size
+
+
+def test_a_bound_below_one_batch_is_one_line(tmp_path: Path) -> None:
+    retriever = MiniLM.from_run({"device": "cpu"}, RunContext(max_memory=10_000))
+    with pytest.raises(UserError, match=r"--max-memory 10000: .* 98304 bytes"):
+        retriever.prepare(["where"], [])
+
+
+def test_scores_in_blocks_have_the_same_bits() -> None:
+    pool = [Memory(f"Keeps {i} hens") for i in range(60)]
+    whole = MiniLM("cpu", 8).score("hens", pool)
+    bound = MiniLM.from_run({"device": "cpu", "batch_size": 8}, RunContext(max_memory=13_000))
+    assert (bound.score("hens", pool) == whole).all()
+    assert bound.vectors(["hens"]).shape == (1, 384)
+    assert bound._table.on_disk
+
+
 def test_a_reservation_that_failed_is_taken_back() -> None:
     table = VectorTable()
     table.reserve(["a", "b"], 4)
@@ -62,10 +99,10 @@ def test_a_reservation_that_failed_is_taken_back() -> None:
 
 
 def test_no_room_on_the_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.posix_fallocate", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
     with pytest.raises(UserError, match=r"no room for .* \(No space left"):
         VectorTable(10).reserve(["a"], 400)
 
@@ -82,7 +119,7 @@ def test_rows_are_equal_with_and_without(
         ]
     )
     (tmp_path / "tmp").mkdir()
-    for out, more in (("a", []), ("b", ["--max-memory", "20kB", "--workers", workers])):
+    for out, more in (("a", []), ("b", ["--max-memory", "100kB", "--workers", workers])):
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "task3.sweep", "--data", "release"),
