@@ -18,6 +18,7 @@ _CLASSES = {
     "flat": "indexes.flat:Flat",
     "hnsw": "indexes.hnsw:HNSW",
     "ivfpq": "indexes.ivfpq:IVFPQ",
+    "bm25s": "indexes.lexical:Lexical",
 }
 KINDS = tuple(_CLASSES)
 

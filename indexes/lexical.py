@@ -1,0 +1,175 @@
+"""BM25 over a large store that doesn't change: bm25s, memory-mapped."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from indexes.base import Hits, Ids, Index, as_ids, as_k, check_texts, in_order
+from indexes.errors import IndexingError, NotAnIndex
+from indexes.files import read_index, write_index
+from indexes.tokens import MultilingualTokens
+
+_ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
+
+
+def _bm25s() -> Any:
+    try:
+        import bm25s
+    except ImportError:
+        raise IndexingError("this index needs bm25s. Run: pip install 'recallbed[index]'") from None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
+
+
+class Lexical(Index[Sequence[str]]):
+    """Texts by BM25 (`lucene`: idf never negative), tokens and scores those of `retrievers.bm25`.
+
+    Every term's weight in every text is computed once, so a search only adds; the store can't be
+    changed afterwards. A text that shares no term with a query is no hit. As in the retriever, a
+    query that is all stopwords is scored with its stopwords, for which a second table is kept.
+    """
+
+    kind = "bm25s"
+    exact = True
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75, language: str = "english") -> None:
+        if not (k1 >= 0 and 0 <= b <= 1):
+            raise IndexingError(f"k1 must be at least 0 and b from 0 to 1, not {k1:g} and {b:g}")
+        self.k1, self.b, self.language = k1, b, language
+        self.tokens = MultilingualTokens(language)
+        self._ids: Ids = np.empty(0, np.int64)
+        self._content: _Table | None = None
+        self._every: _Table | None = None
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def build(self, ids: ArrayLike, items: Sequence[str]) -> None:
+        """Fill the empty index; an index that holds something refuses."""
+        check_texts(items)
+        given = as_ids(ids, len(items))
+        if len(self):
+            raise IndexingError("a bm25s index can't be added to. Build a new one")
+        both = [self.tokens(text) for text in items]
+        self._content = _Table.build([tokens.content for tokens in both], self.k1, self.b)
+        self._every = _Table.build([tokens.every for tokens in both], self.k1, self.b)
+        self._ids = given
+
+    def search(self, queries: Sequence[str], k: int) -> list[Hits]:
+        """The best `k` of the texts that share a term with the query."""
+        check_texts(queries)
+        wanted, found = as_k(k), []
+        for query in queries:
+            tokens = self.tokens(query)
+            content = bool(tokens.content or not tokens.every)
+            table = self._content if content else self._every
+            scores = (
+                None if table is None else table.scores(tokens.content if content else tokens.every)
+            )
+            if scores is None:
+                found.append(Hits(np.empty(0, np.int64), np.empty(0, np.float32)))
+                continue
+            places = np.flatnonzero(scores > 0)
+            if len(places) > wanted:  # all that tie at the cut stay in until ids decide
+                least = np.partition(scores[places], -wanted)[-wanted]
+                places = places[scores[places] >= least]
+            found.append(in_order(self._ids[places], scores[places], wanted))
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write it as one file (`indexes.files`)."""
+        arrays: dict[str, NDArray[Any]] = {"ids": self._ids}
+        words: dict[str, bytes] = {}
+        for name, table in (("content", self._content), ("every", self._every)):
+            if table is not None:
+                arrays |= {f"{name}.{key}": array for key, array in table.arrays().items()}
+                words[f"{name}.vocabulary"] = json.dumps(table.words()).encode()
+        header = {
+            "count": len(self),
+            "settings": {"k1": self.k1, "b": self.b, "language": self.language},
+        }
+        write_index(
+            path,
+            self.kind,
+            header,
+            {
+                **{n: (lambda write, a=array: write(a.tobytes())) for n, array in arrays.items()},
+                **{n: (lambda write, d=data: write(d)) for n, data in words.items()},
+            },
+            ("numpy", "bm25s", "nltk"),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Map the index at `path`; only the vocabulary is read into memory."""
+        header, sections = read_index(path, cls.kind)
+        index = cls(**header["settings"])
+        index._ids = np.frombuffer(sections["ids"], np.int64)
+        tables: list[_Table | None] = []
+        for name in ("content", "every"):
+            if f"{name}.vocabulary" not in sections:
+                tables.append(None)
+                continue
+            try:
+                words = json.loads(bytes(sections[f"{name}.vocabulary"]))
+            except ValueError:
+                raise NotAnIndex(f"{path}: the file is damaged (its vocabulary)") from None
+            arrays = {
+                key: np.frombuffer(sections[f"{name}.{key}"], dtype)
+                for key, dtype in _ARRAYS.items()
+            }
+            tables.append(_Table.of(words, arrays, len(index), index.k1, index.b))
+        index._content, index._every = tables
+        return index
+
+
+class _Table:
+    """bm25s over token lists. Its weights lack BM25's constant factor k1 + 1, put back here."""
+
+    def __init__(self, engine: Any, k1: float) -> None:
+        self._engine, self._factor = engine, np.float32(k1 + 1)
+
+    @classmethod
+    def build(cls, texts: Sequence[Sequence[str]], k1: float, b: float) -> _Table | None:
+        """None where there is no token at all."""
+        if not any(texts):
+            return None
+        engine = _bm25s().BM25(k1=k1, b=b, method="lucene")
+        # Numbered alphabetically, so that equal texts in any order make equal sums.
+        words = sorted({token for text in texts for token in text})
+        number = {word: i for i, word in enumerate(words)}
+        numbered = [[number[token] for token in text] for text in texts]
+        engine.index((numbered, number), create_empty_token=False, show_progress=False)
+        return cls(engine, k1)
+
+    @classmethod
+    def of(
+        cls, words: list[str], arrays: dict[str, NDArray[Any]], count: int, k1: float, b: float
+    ) -> _Table:
+        engine = _bm25s().BM25(k1=k1, b=b, method="lucene")
+        engine.scores = {**arrays, "num_docs": count}
+        engine.vocab_dict = {word: i for i, word in enumerate(words)}
+        engine.nonoccurrence_array = None
+        return cls(engine, k1)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {key: np.asarray(self._engine.scores[key], dtype) for key, dtype in _ARRAYS.items()}
+
+    def words(self) -> list[str]:
+        return list(self._engine.vocab_dict)
+
+    def scores(self, tokens: Sequence[str]) -> NDArray[np.float32] | None:
+        """One score a text; None where no token is known."""
+        vocabulary = self._engine.vocab_dict
+        numbers = sorted(vocabulary[token] for token in tokens if token in vocabulary)
+        if not numbers:
+            return None
+        scores: NDArray[np.float32] = self._engine.get_scores_from_ids(numbers) * self._factor
+        return scores

@@ -1,0 +1,230 @@
+"""What every index promises, as test classes to inherit from, by capability.
+
+class TestMine(MutableIndexContract):
+    def make(self): return Mine(...)
+    def items(self, seed, count): ...      # what it holds: vectors or texts
+"""
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexes.base import Hits, Index, MutableIndex
+from indexes.errors import IndexingError, NotAnIndex, RepeatedId, UnknownId
+
+
+class IndexContract(ABC):
+    """Build, search, save, load."""
+
+    count = 300
+    single_file = True
+
+    @abstractmethod
+    def make(self) -> Index[Any]:
+        """An empty index."""
+
+    @abstractmethod
+    def items(self, seed: int, count: int) -> Any:
+        """`count` different things to hold, of which each is its own best answer."""
+
+    @pytest.fixture
+    def index(self) -> Any:
+        index = self.make()
+        index.build(self.ids(), self.items(0, self.count))
+        return index
+
+    def ids(self) -> Any:
+        """Not in order, far apart, past 32 bits."""
+        return (np.arange(self.count)[::-1] * 7 + 2**40).astype(np.int64)
+
+    def ask(self, index: Index[Any], k: int, number: int = 5) -> list[Hits]:
+        return index.search(self.items(0, self.count)[:number], k)
+
+    def test_length(self, index: Any) -> None:
+        assert len(index) == self.count
+        assert len(self.make()) == 0
+
+    def test_each_item_finds_itself_under_its_own_id(self, index: Any) -> None:
+        hits = self.ask(index, 1, 20)
+        right = sum(hit.ids[0] == wanted for hit, wanted in zip(hits, self.ids(), strict=False))
+        assert right >= (20 if index.exact else 17)
+
+    def test_hits_are_ordered_distinct_and_of_the_promised_types(self, index: Any) -> None:
+        for hit in self.ask(index, 40):
+            assert (hit.ids.dtype, hit.scores.dtype) == (np.int64, np.float32)
+            assert len(hit.ids) == len(hit.scores) == len(set(hit.ids.tolist())) <= 40
+            keys = list(zip((-hit.scores).tolist(), hit.ids.tolist(), strict=True))
+            assert keys == sorted(keys)
+            assert set(hit.ids.tolist()) <= set(self.ids().tolist())
+
+    def test_row_25_k_past_the_end_gives_fewer_hits_and_no_padding(self, index: Any) -> None:
+        for hit in self.ask(index, self.count + 50):
+            assert len(hit.ids) <= self.count
+            assert (hit.ids >= 2**40).all()
+            assert np.isfinite(hit.scores).all()
+
+    def test_row_26_an_empty_index_has_no_hits(self) -> None:
+        for number in (1, 20):
+            hits = self.make().search(self.items(0, number), 5)
+            assert [len(hit.ids) for hit in hits] == [0] * number
+
+    def test_no_question_no_answer(self, index: Any) -> None:
+        assert index.search(self.items(0, 1)[:0], 5) == []
+
+    def test_row_30_the_first_hits_are_the_start_of_more_hits(self, index: Any) -> None:
+        if index.exact:
+            for few, many in zip(self.ask(index, 5), self.ask(index, 50), strict=True):
+                assert few.ids.tolist() == many.ids[:5].tolist()
+
+    def test_alone_or_among_others_a_query_gets_the_same(self, index: Any) -> None:
+        together = self.ask(index, 10, 30)
+        for i in (0, 17, 29):
+            [alone] = index.search(self.items(0, self.count)[i : i + 1], 10)
+            assert alone.ids.tolist() == together[i].ids.tolist()
+
+    @pytest.mark.parametrize("k", [0, -1, 1.5, True])
+    def test_a_k_that_makes_no_sense(self, index: Any, k: Any) -> None:
+        with pytest.raises(IndexingError, match="k "):
+            self.ask(index, k)
+
+    def test_row_28_an_id_given_twice_is_refused(self) -> None:
+        index = self.make()
+        with pytest.raises(RepeatedId, match="id 7 "):
+            index.build([7, 3, 7], self.items(0, 3))
+        assert len(index) == 0
+
+    @pytest.mark.parametrize("ids", [[1], [1, 2, 3, 4], [0.5, 1.0, 2.0], [-1, 2, 3], [[1, 2, 3]]])
+    def test_ids_that_are_none(self, ids: Any) -> None:
+        with pytest.raises(IndexingError, match="id"):
+            self.make().build(ids, self.items(0, 3))
+
+    # --- on disk
+
+    def test_a_saved_index_answers_as_before(self, index: Any, tmp_path: Path) -> None:
+        before = self.ask(index, 10)
+        index.save(tmp_path / "index")
+        again = type(index).load(tmp_path / "index")
+        assert len(again) == self.count
+        for one, other in zip(before, self.ask(again, 10), strict=True):
+            assert one.ids.tolist() == other.ids.tolist()
+            assert one.scores.tolist() == other.scores.tolist()
+
+    def test_saving_over_an_older_index(self, index: Any, tmp_path: Path) -> None:
+        path = tmp_path / "index"
+        index.save(path)
+        smaller = self.make()
+        smaller.build(self.ids()[: self.count - 1], self.items(0, self.count)[: self.count - 1])
+        smaller.save(path)
+        assert len(type(index).load(path)) == self.count - 1
+        assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+    @pytest.mark.parametrize("what", ["nothing", "empty", "text", "pointer", "folder"])
+    def test_row_34_what_is_no_index_is_named(self, tmp_path: Path, what: str) -> None:
+        if not self.single_file:
+            pytest.skip("not kept in a file of ours")
+        path = tmp_path / "index"
+        if what == "folder":
+            path.mkdir()
+        elif what != "nothing":
+            content = {"empty": "", "text": "hello " * 100}.get(what)
+            path.write_text(
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+                if content is None
+                else content
+            )
+        with pytest.raises(NotAnIndex) as caught:
+            type(self.make()).load(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        if what == "pointer":
+            assert "Git LFS pointer" in str(caught.value)
+
+    def test_row_34_any_damage_is_named_before_it_is_read(self, index: Any, tmp_path: Path) -> None:
+        if not self.single_file:
+            pytest.skip("not kept in a file of ours")
+        path = tmp_path / "index"
+        index.save(path)
+        whole = path.read_bytes()
+        rng = np.random.default_rng(0)
+        for at in (0, 5, len(whole) - 1, len(whole) - 20, *rng.integers(0, len(whole), 60)):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << int(rng.integers(8))
+            path.write_bytes(damaged)
+            with suppress(NotAnIndex):
+                # A bit in the header's text, such as a version, may go unseen; one in what is
+                # searched may not.
+                for one, other in zip(
+                    self.ask(index, 3), self.ask(type(index).load(path), 3), strict=True
+                ):
+                    assert one.ids.tolist() == other.ids.tolist()
+        for size in (1, 30, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            with pytest.raises(NotAnIndex):
+                type(index).load(path)
+
+
+class MutableIndexContract(IndexContract):
+    """Add and remove."""
+
+    @abstractmethod
+    def make(self) -> MutableIndex[Any]:
+        """An empty index."""
+
+    def test_added_items_are_found_and_the_others_still(self, index: Any) -> None:
+        more = self.items(1, 20)
+        index.add(np.arange(20), more)
+        assert len(index) == self.count + 20
+        right = sum(hit.ids[0] == i for i, hit in enumerate(index.search(more, 1)))
+        assert right >= (20 if index.exact else 17)
+        self.test_each_item_finds_itself_under_its_own_id(index)
+
+    def test_removed_items_are_gone_and_the_others_stay(self, index: Any) -> None:
+        gone = self.ids()[10:60]
+        index.remove(gone)
+        assert len(index) == self.count - 50
+        for hit in self.ask(index, self.count, 60):
+            assert not set(gone.tolist()) & set(hit.ids.tolist())
+        left = index.search(self.items(0, self.count)[100:120], 1)
+        right = sum(hit.ids[0] == i for hit, i in zip(left, self.ids()[100:120], strict=True))
+        assert right >= (20 if index.exact else 17)
+
+    def test_a_removed_id_may_come_back_with_something_else(self, index: Any) -> None:
+        chosen = self.ids()[3]
+        index.remove([chosen])
+        other = self.items(1, 1)
+        index.add([chosen], other)
+        assert index.search(other, 1)[0].ids.tolist() == [chosen]
+
+    def test_row_28_an_id_that_is_there_is_refused_and_nothing_added(self, index: Any) -> None:
+        with pytest.raises(RepeatedId, match=str(self.ids()[4])):
+            index.add([1, self.ids()[4]], self.items(1, 2))
+        assert len(index) == self.count
+        index.add([1], self.items(1, 1))
+
+    def test_an_unknown_id_is_refused_and_nothing_removed(self, index: Any) -> None:
+        with pytest.raises(UnknownId, match="id 5 "):
+            index.remove([self.ids()[0], 5])
+        assert len(index) == self.count
+
+    def test_all_may_go(self, index: Any) -> None:
+        index.remove(self.ids())
+        assert len(index) == 0
+        assert [len(hit.ids) for hit in self.ask(index, 3)] == [0] * 5
+        index.add([1, 2], self.items(1, 2))
+        assert len(index) == 2
+
+    def test_a_changed_index_is_saved_as_it_is(self, index: Any, tmp_path: Path) -> None:
+        index.remove(self.ids()[:40])
+        index.add(np.arange(10), self.items(1, 10))
+        index.save(tmp_path / "index")
+        again = type(index).load(tmp_path / "index")
+        assert len(again) == len(index)
+        for one, other in zip(self.ask(index, 20), self.ask(again, 20), strict=True):
+            assert one.ids.tolist() == other.ids.tolist()
+        again.add([11], self.items(2, 1))
+        again.remove([11, 0])
+        assert len(again) == len(index) - 1

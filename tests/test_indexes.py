@@ -1,0 +1,363 @@
+"""Flat, HNSW, IVF-PQ and bm25s, each held to the contract and to what is its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus.records import Memory
+from indexes.base import MutableIndex
+from indexes.choose import FLAT_UP_TO, HNSW_UP_TO, kind_for, make_index, open_index
+from indexes.errors import IndexingError, NotAnIndex, NotFinite, TooFewPoints, WrongWidth
+from indexes.flat import Flat
+from indexes.hnsw import COMPACT_AT, HNSW
+from indexes.ivfpq import IVFPQ
+from indexes.lexical import Lexical
+from retrievers.bm25 import BM25
+from tests.index_contract import IndexContract, MutableIndexContract
+
+WIDTH = 16
+
+
+def unit_vectors(seed: int, count: int, width: int = WIDTH) -> Any:
+    vectors = np.random.default_rng(seed).standard_normal((count, width), np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+class Dense(MutableIndexContract):
+    """What indexes of vectors share."""
+
+    __test__ = False
+
+    def items(self, seed: int, count: int) -> Any:
+        return unit_vectors(seed, max(count, 400))[:count]
+
+    def test_row_31_both_widths_and_the_model_are_named(self, index: Any) -> None:
+        for call in (lambda v: index.add(np.arange(3), v), lambda v: index.search(v, 1)):
+            with pytest.raises(WrongWidth, match=rf"width 20 .* width {WIDTH}, made by a-model"):
+                call(unit_vectors(0, 3, 20))  # type: ignore[no-untyped-call]
+        assert len(index) == self.count
+
+    def test_row_27_a_vector_that_is_not_finite_is_named(self, index: Any) -> None:
+        vectors = np.array(self.items(0, self.count))
+        vectors[2, 3] = np.nan
+        empty = self.make()
+        with pytest.raises(NotFinite, match=f"vector 2 of {self.count}"):
+            empty.build(self.ids(), vectors)
+        assert len(empty) == 0
+        with pytest.raises(NotFinite, match="query vector 0 of 1"):
+            index.search(np.full((1, WIDTH), np.inf, np.float32), 3)
+
+    def test_row_29_a_cosine_may_pass_one_by_a_hair(self, index: Any) -> None:
+        best = [hit.scores[0] for hit in self.ask(index, 1, self.count)]
+        assert max(best) <= 1 + (1e-5 if index.kind != "ivfpq" else 0.1)
+
+
+class TestFlat(Dense):
+    __test__ = True
+
+    def make(self) -> Flat:
+        return Flat(WIDTH, "a-model")
+
+
+class TestHNSW(Dense):
+    __test__ = True
+
+    def make(self) -> HNSW:
+        return HNSW(WIDTH, "a-model")
+
+
+class TestIVFPQ(Dense):
+    """Trained once; every test but those of building starts from a saved copy."""
+
+    __test__ = True
+    count = 9_984
+
+    @pytest.fixture(scope="class")
+    def trained(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        index = self.make()
+        index.build(self.ids(), self.items(0, self.count))
+        path = tmp_path_factory.mktemp("ivfpq") / "index"
+        index.save(path)
+        return path
+
+    @pytest.fixture
+    def index(self, trained: Path) -> Any:
+        return IVFPQ.load(trained)
+
+    def make(self) -> MutableIndex[Any]:
+        return IVFPQ(WIDTH, "a-model", lists=16, codes=16)
+
+    def items(self, seed: int, count: int) -> Any:
+        return unit_vectors(seed, max(count, self.count))[:count]
+
+    def test_saving_over_an_older_index(self, index: Any, tmp_path: Path) -> None:
+        index.save(tmp_path / "index")
+        index.remove(self.ids()[:1])
+        index.save(tmp_path / "index")
+        assert len(IVFPQ.load(tmp_path / "index")) == self.count - 1
+
+    def test_all_may_go(self, index: Any) -> None:
+        index.remove(self.ids())
+        assert len(index) == 0
+        index.add([1, 2], self.items(1, 2))  # trained as before
+        assert len(index) == 2
+
+
+ANIMALS = ("hens", "bees", "goats", "cats", "dogs", "ducks", "parrots", "rabbits", "geese", "sheep")
+
+
+class TestLexical(IndexContract):
+    """Texts; each has a word of its own."""
+
+    def make(self) -> Lexical:
+        return Lexical()
+
+    def items(self, seed: int, count: int) -> list[str]:
+        return [f"Keeps {ANIMALS[i % 10]} number{seed}x{i} and more" for i in range(count)]
+
+
+# --- exactness
+
+
+def reference(vectors: Any, query: Any, ids: Any, k: int) -> list[int]:
+    scores = np.einsum("ij,j->i", vectors.astype(np.float64), query).astype(np.float32)
+    return [int(i) for i in ids[np.lexsort((ids, -scores))][:k]]
+
+
+@pytest.mark.parametrize("library", ["faiss", "numpy"])
+@pytest.mark.parametrize("k", [1, 5, 17, 60, 500])
+def test_row_30_flat_is_exact_with_any_ties(
+    monkeypatch: pytest.MonkeyPatch, library: str, k: int
+) -> None:
+    if library == "numpy":
+        monkeypatch.setitem(sys.modules, "faiss", None)  # row 33: the documented way around FAISS
+    vectors = unit_vectors(0, 500)
+    vectors[3], vectors[50] = vectors[7], vectors[7]
+    vectors[100:200] = vectors[100]
+    ids = np.random.default_rng(1).permutation(10_000)[:500]
+    index = Flat(WIDTH)
+    index.build(ids, vectors)
+    asked = vectors[[3, 7, 100, 150, 499]]
+    for query, hit in zip(asked, index.search(asked, k), strict=True):
+        assert hit.ids.tolist() == reference(vectors, query, ids, k)
+
+
+def test_flat_stays_exact_through_adding_and_removing() -> None:
+    rng, index = np.random.default_rng(0), Flat(WIDTH)
+    held: dict[int, Any] = {}
+    pool = unit_vectors(3, 600)
+    for step in range(40):
+        new = [i for i in rng.choice(600, 30, replace=False).tolist() if i not in held]
+        index.add(new, pool[new])
+        held |= {i: pool[i] for i in new}
+        gone = rng.choice(sorted(held), min(len(held), int(rng.integers(0, 25))), replace=False)
+        index.remove(gone)
+        for i in gone.tolist():
+            del held[i]
+        ids = np.array(sorted(held))
+        query = unit_vectors(step, 1)
+        expected = reference(np.array([held[i] for i in ids]), query[0], ids, 9)
+        assert index.search(query, 9)[0].ids.tolist() == expected
+
+
+def test_row_33_without_faiss_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    for kind in ("hnsw", "ivfpq"):
+        with pytest.raises(IndexingError, match=r"recallbed\[index\]"):
+            make_index(kind, width=WIDTH).build(np.arange(10_000), unit_vectors(0, 10_000))
+
+
+# --- HNSW
+
+
+def test_tombstones_are_never_given_back_and_are_compacted() -> None:
+    index, vectors = HNSW(WIDTH), unit_vectors(0, 1000)
+    index.build(np.arange(1000), vectors)
+    index.remove(np.arange(int(1000 * COMPACT_AT)))
+    assert index.removed == 200
+    index.remove([999])
+    assert index.removed == 0, "past the threshold the graph is built anew"
+    assert len(index) == 799
+    hits = index.search(vectors[300:310], 1)
+    assert [hit.ids[0] for hit in hits] == list(range(300, 310))
+
+
+def test_as_many_hits_as_asked_for_however_many_neighbours_are_gone() -> None:
+    # The 150 nearest to the query are removed, fewer than would compact the graph.
+    vectors, query = unit_vectors(0, 1000), unit_vectors(9, 1)
+    index, near = HNSW(WIDTH, effort=2), Flat(WIDTH)
+    for one in (index, near):
+        one.build(np.arange(1000), vectors)
+        one.remove(near.search(query, 150)[0].ids if one is near else [])
+    near = Flat(WIDTH)
+    near.build(np.arange(1000), vectors)
+    index.remove(near.search(query, 150)[0].ids)
+    for k in (1, 10, 850, 2000):
+        assert len(index.search(query, k)[0].ids) == min(k, 850)
+
+
+def test_equal_calls_build_equal_graphs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        index = HNSW(WIDTH)
+        index.build(np.arange(2000), unit_vectors(0, 2000))
+        index.save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# --- IVF-PQ
+
+
+def test_row_32_too_few_points_are_refused_with_the_number_needed() -> None:
+    with pytest.raises(TooFewPoints, match="9984 are needed"):
+        IVFPQ(WIDTH).build(np.arange(101), unit_vectors(0, 101))
+    index = IVFPQ(WIDTH, lists=512)
+    with pytest.raises(TooFewPoints, match=f"{512 * 39} are needed"):
+        index.build(np.arange(10_000), unit_vectors(0, 10_000))
+    assert len(index) == 0
+
+
+def test_training_is_seeded() -> None:
+    vectors = unit_vectors(0, 10_000)
+    found = []
+    for seed in (0, 0, 1):
+        index = IVFPQ(WIDTH, lists=16, codes=4, seed=seed)
+        index.build(np.arange(10_000), vectors)
+        found.append([hit.scores.tolist() for hit in index.search(vectors[:50], 10)])
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("ivfpq", {"codes": 5}), ("ivfpq", {"probes": 0}), ("hnsw", {"links": 1}), ("tree", {})],
+)
+def test_settings_that_make_no_sense(kind: str, settings: dict[str, int]) -> None:
+    with pytest.raises(IndexingError):
+        make_index(kind, width=WIDTH, **settings)
+    with pytest.raises(IndexingError, match="leaves"):
+        make_index("flat", width=WIDTH, leaves=3)
+
+
+# --- bm25s
+
+
+TEXTS = [
+    *(f"Keeps {ANIMALS[i % 10]} and {ANIMALS[i % 7]} since {1950 + i % 40}" for i in range(120)),
+    *("喜欢喝绿茶", "Prefers green tea, green above all", "", "the and of", "¿Bebe té verde?"),
+]
+
+
+def test_scores_equal_those_of_the_retriever() -> None:
+    index, retriever = Lexical(), BM25()
+    index.build(np.arange(len(TEXTS)), TEXTS)
+    pool = [Memory(text) for text in TEXTS]
+    for query in ("green tea", "hens and geese since 1955", "绿茶", "of the", "???", "té", "zebra"):
+        expected = np.asarray(retriever.score(query, pool).scores)
+        [hits] = index.search([query], len(TEXTS))
+        assert (
+            hits.ids.tolist()
+            == np.lexsort((np.arange(len(TEXTS)), -hits_of(hits)))[: len(hits.ids)].tolist()
+        )
+        assert abs(hits.scores - expected[hits.ids]).max(initial=0) <= 1e-5
+        assert set(np.flatnonzero(expected > 0)) == set(hits.ids.tolist())
+
+
+def hits_of(hits: Any) -> Any:
+    scores = np.zeros(len(TEXTS), np.float32)
+    scores[hits.ids] = hits.scores
+    return scores
+
+
+def test_texts_without_a_single_token() -> None:
+    index = Lexical()
+    index.build([1, 2], ["", "???"])
+    assert [len(hit.ids) for hit in index.search(["tea", ""], 3)] == [0, 0]
+
+
+def test_a_built_index_is_not_added_to() -> None:
+    index = Lexical()
+    index.build([1], ["tea"])
+    with pytest.raises(IndexingError, match="can't be added to"):
+        index.build([2], ["oak"])
+    with pytest.raises(IndexingError, match="list of texts"):
+        index.search("tea", 1)
+
+
+# --- files
+
+
+def test_any_kind_is_opened_by_what_its_file_says(tmp_path: Path) -> None:
+    for kind in ("flat", "hnsw", "bm25s"):
+        index = make_index(kind, **({} if kind == "bm25s" else {"width": WIDTH}))
+        index.build(np.arange(3), TEXTS[:3] if kind == "bm25s" else unit_vectors(0, 3))
+        index.save(tmp_path / kind)
+        assert open_index(tmp_path / kind).kind == kind
+    with pytest.raises(NotAnIndex, match="of kind hnsw, not flat"):
+        Flat.load(tmp_path / "hnsw")
+
+
+def test_row_34_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Flat(WIDTH)
+    index.build([1], unit_vectors(0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("indexes.files.FORMAT", 2)
+        index.save(tmp_path / "index")
+    with pytest.raises(NotAnIndex, match="format 2 by a newer recallbed"):
+        open_index(tmp_path / "index")
+
+
+SAVER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import indexes.files
+from indexes.flat import Flat
+real = indexes.files._write_section
+def slow(stream, name, fill):
+    found = real(stream, name, fill)
+    stream.flush()
+    Path("half way").touch()
+    time.sleep(60)
+indexes.files._write_section = slow
+index = Flat(16)
+index.build(np.arange(50), np.eye(50, 16, dtype=np.float32))
+index.save(Path("index"))
+"""
+
+
+def test_killed_while_saving_the_old_index_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = Flat(WIDTH)
+    index.build(np.arange(9), unit_vectors(0, 9))
+    index.save(Path("index"))
+    process = subprocess.Popen([sys.executable, "-c", SAVER])
+    deadline = time.monotonic() + 60
+    while not Path("half way").exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(Flat.load(Path("index"))) == 9
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    index = Flat(WIDTH)
+    index.build(np.arange(9), unit_vectors(0, 9))
+    with pytest.raises(IndexingError, match="cannot be written"):
+        index.save(tmp_path / "nowhere" / "index")
+
+
+def test_kinds_by_size() -> None:
+    assert [kind_for(n) for n in (0, FLAT_UP_TO, FLAT_UP_TO + 1, HNSW_UP_TO, HNSW_UP_TO + 1)] == [
+        *("flat", "flat", "hnsw", "hnsw", "ivfpq")
+    ]
+    assert make_index("auto", 10, width=4).kind == "flat"
