@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,8 +36,8 @@ class Curve:
     high: tuple[float, ...]
 
 
-def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
-    """One curve a run and label.
+def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve]:
+    """One curve a run and label; read from the summaries for `ks`, where k is among them.
 
     A label that stands in several runs is told apart by how the pools were made, else by folder.
     """
@@ -46,7 +46,7 @@ def curves_of(runs: Sequence[Run], k: int) -> list[Curve]:
     by_label = Counter(label for _, label in pairs)
     folders = Counter(run.path.resolve().name for run in runs)
     by_both = Counter((label, strategies[id(run)]) for run, label in pairs)
-    summaries = {id(run): run.summary((k,))["cells"] for run in runs}
+    summaries = {id(run): run.summary(ks or (k,))["cells"] for run in runs}
     found = []
     for run, label in pairs:
         mine = [c for c in summaries[id(run)] if c["retriever"] == label and "recall" in c]
@@ -168,15 +168,20 @@ def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
     return stream.getvalue()
 
 
-def draw_run(path: Path, ks: Sequence[int]) -> None:
-    """Write curve.png (recall at the smallest k) and curve.csv into a run folder."""
+def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = None) -> None:
+    """Write curve.png (recall at the smallest k) and curve.csv into a run folder.
+
+    `summary` is the run's for these `ks`, where it is known already.
+    """
     from analysis.runs import read_run
     from analysis.tables import title
     from harness.files import write_atomically
 
     run = read_run(path)
+    if summary is not None:
+        run.summaries[tuple(ks)] = summary
     write_atomically(path / "curve.csv", curve_table([run], ks))
-    draw(curves_of([run], ks[0]), ks[0], title(run.summary(ks)), path / "curve.png")
+    draw(curves_of([run], ks[0], ks), ks[0], title(run.summary(ks)), path / "curve.png")
 
 
 def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:

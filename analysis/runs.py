@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,22 @@ class Run:
     path: Path
     manifest: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
+    summaries: dict[tuple[int, ...], Mapping[str, Any]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Those made so far, by their ks: each rests on thousands of resamples."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of its retrievers, in order."""
         return tuple(entry["label"] for entry in self.manifest["fingerprint"]["retrievers"])
 
-    def summary(self, ks: Sequence[int]) -> dict[str, Any]:
+    def summary(self, ks: Sequence[int]) -> Mapping[str, Any]:
         """Its summary for any `ks`."""
-        return summarise(self.manifest, self.rows, ks)
+        key = tuple(ks)
+        if key not in self.summaries:
+            self.summaries[key] = summarise(self.manifest, self.rows, key)
+        return self.summaries[key]
 
 
 def read_run(path: Path) -> Run:

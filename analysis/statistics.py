@@ -46,11 +46,12 @@ class Bootstrap:
         rng = np.random.default_rng(seed)
         self.draws = rng.multinomial(self.n, np.full(self.n, 1 / self.n), resamples).astype(float)
         self.sizes = np.bincount(self.of_row, minlength=self.n).astype(float)
+        self.rows_drawn = self.draws @ self.sizes
 
     def means(self, values: Floats) -> Floats:
         """The mean over rows in each resample, (resamples,)."""
         sums = np.bincount(self.of_row, values, self.n)
-        found: Floats = (self.draws @ sums) / (self.draws @ self.sizes)
+        found: Floats = (self.draws @ sums) / self.rows_drawn
         return found
 
     def interval(self, values: Floats) -> Interval:

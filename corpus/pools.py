@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Literal, get_args
 
@@ -85,17 +86,18 @@ def build_pools(
             if strategy == "released":
                 for size in sizes:
                     given = released[size][row.benchmark_id]
-                    pools[size, seed].append(_number(given.candidates, given.golds, index))
+                    numbers = _numbers(given.candidates, index)
+                    pools[size, seed].append(Pool(numbers, given.golds))
             else:
                 distractors = drawn.distractors(row)
                 everything = [*row.gold_memories, *distractors]
-                order = _hashed_order(everything, seed, row.benchmark_id)
+                order = np.array(_hashed_order(everything, seed, row.benchmark_id))
+                numbers = _numbers(everything, index)
                 golds = len(row.golds)
                 for size in sizes:
-                    kept = [i for i in order if i < golds + size]
-                    places = tuple(at for at, i in enumerate(kept) if i < golds)
-                    members = [everything[i] for i in kept]
-                    pools[size, seed].append(_number(members, places, index))
+                    kept = order[order < golds + size]
+                    places = np.flatnonzero(kept < golds).tolist()
+                    pools[size, seed].append(Pool(numbers[kept], tuple(places)))
     return _shuffled(PoolSet(rows, tuple(index), pools))
 
 
@@ -115,9 +117,9 @@ def _shuffled(found: PoolSet) -> PoolSet:
     return PoolSet(found.rows, tuple(found.memories[i] for i in order), pools)
 
 
-def _number(members: Sequence[Memory], golds: tuple[int, ...], index: dict[Memory, int]) -> Pool:
+def _numbers(members: Sequence[Memory], index: dict[Memory, int]) -> NDArray[np.int32]:
     numbers = (index.setdefault(memory, len(index)) for memory in members)
-    return Pool(np.fromiter(numbers, np.int32, len(members)), golds)
+    return np.fromiter(numbers, np.int32, len(members))
 
 
 def _hashed_order(memories: list[Memory], seed: int, query: str) -> list[int]:
@@ -196,8 +198,11 @@ def _shuffle(items: list[Memory], rng: random.Random, first: int) -> None:
 
 def pool_hash(memories: Sequence[Memory]) -> str:
     """16 hex digits over the sorted texts of a pool: equal pools in any order hash equal."""
-    digest = hashlib.sha256()
-    for text in sorted(memory.text for memory in memories):
-        raw = text.encode()
-        digest.update(len(raw).to_bytes(4, "big") + raw)
-    return digest.hexdigest()[:16]
+    texts = sorted([memory.text for memory in memories])
+    return hashlib.sha256(b"".join(map(_framed, texts))).hexdigest()[:16]
+
+
+@lru_cache(1 << 14)  # one text stands in many pools
+def _framed(text: str) -> bytes:
+    raw = text.encode()
+    return len(raw).to_bytes(4, "big") + raw

@@ -23,7 +23,9 @@ def sweep(
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="LABEL.KEY=VALUE", help="A retriever's setting. May be repeated."
+            "--set",
+            metavar="LABEL.KEY=VALUE",
+            help="A retriever's setting; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
     data: Annotated[
@@ -143,7 +145,7 @@ def _run(config: object, as_json: bool) -> None:
 
     assert isinstance(config, SweepConfig)
     outcome = run_sweep(config)
-    draw_run(outcome.path, config.ks)
+    draw_run(outcome.path, config.ks, outcome.summary)
     print_table(outcome.path, outcome.summary)
     print(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv", file=sys.stderr)
     if as_json:
