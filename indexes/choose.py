@@ -19,6 +19,7 @@ _CLASSES = {
     "hnsw": "indexes.hnsw:HNSW",
     "ivfpq": "indexes.ivfpq:IVFPQ",
     "bm25s": "indexes.lexical:Lexical",
+    "milvus": "indexes.milvus:Milvus",
 }
 KINDS = tuple(_CLASSES)
 

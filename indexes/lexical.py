@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from indexes.base import Hits, Ids, Index, as_ids, as_k, check_texts, in_order
 from indexes.errors import IndexingError, NotAnIndex
-from indexes.files import read_index, write_index
+from indexes.files import Write, read_index, write_index
 from indexes.tokens import MultilingualTokens
 
 _ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
@@ -85,12 +86,11 @@ class Lexical(Index[Sequence[str]]):
 
     def save(self, path: Path) -> None:
         """Write it as one file (`indexes.files`)."""
-        arrays: dict[str, NDArray[Any]] = {"ids": self._ids}
-        words: dict[str, bytes] = {}
+        parts: dict[str, NDArray[Any] | bytes] = {"ids": self._ids}
         for name, table in (("content", self._content), ("every", self._every)):
             if table is not None:
-                arrays |= {f"{name}.{key}": array for key, array in table.arrays().items()}
-                words[f"{name}.vocabulary"] = json.dumps(table.words()).encode()
+                parts |= {f"{name}.{key}": array for key, array in table.arrays().items()}
+                parts[f"{name}.vocabulary"] = json.dumps(table.words()).encode()
         header = {
             "count": len(self),
             "settings": {"k1": self.k1, "b": self.b, "language": self.language},
@@ -99,10 +99,7 @@ class Lexical(Index[Sequence[str]]):
             path,
             self.kind,
             header,
-            {
-                **{n: (lambda write, a=array: write(a.tobytes())) for n, array in arrays.items()},
-                **{n: (lambda write, d=data: write(d)) for n, data in words.items()},
-            },
+            {name: partial(_write, data) for name, data in parts.items()},
             ("numpy", "bm25s", "nltk"),
         )
 
@@ -128,6 +125,10 @@ class Lexical(Index[Sequence[str]]):
             tables.append(_Table.of(words, arrays, len(index), index.k1, index.b))
         index._content, index._every = tables
         return index
+
+
+def _write(data: NDArray[Any] | bytes, write: Write) -> None:
+    write(data if isinstance(data, bytes) else data.tobytes())
 
 
 class _Table:

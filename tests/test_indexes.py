@@ -73,19 +73,21 @@ class TestHNSW(Dense):
         return HNSW(WIDTH, "a-model")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    case = TestIVFPQ()
+    index = case.make()
+    index.build(case.ids(), case.items(0, case.count))
+    path = tmp_path_factory.mktemp("ivfpq") / "index"
+    index.save(path)
+    return path
+
+
 class TestIVFPQ(Dense):
     """Trained once; every test but those of building starts from a saved copy."""
 
     __test__ = True
     count = 9_984
-
-    @pytest.fixture(scope="class")
-    def trained(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        index = self.make()
-        index.build(self.ids(), self.items(0, self.count))
-        path = tmp_path_factory.mktemp("ivfpq") / "index"
-        index.save(path)
-        return path
 
     @pytest.fixture
     def index(self, trained: Path) -> Any:

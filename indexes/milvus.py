@@ -1,0 +1,437 @@
+"""A vector database behind the contract of an index: Milvus, embedded or a cluster.
+
+The same code serves a file of Milvus Lite and the address of a server. It is the way past one
+machine: docs/scale.md says when, how, and what a cluster of which size holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from indexes.base import (
+    Hits,
+    Ids,
+    MutableIndex,
+    Vectors,
+    as_ids,
+    as_k,
+    as_vectors,
+    check_texts,
+    in_order,
+)
+from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, UnknownId
+from indexes.files import read_header, write_index
+from indexes.tokens import MultilingualTokens
+
+Structure = Literal["FLAT", "IVF_FLAT", "HNSW"]
+MOST_HITS = 16_384
+"""The largest k that Milvus takes."""
+LONGEST_TEXT = 65_535
+"""Bytes of a text that a VARCHAR field holds."""
+_BATCH = 2_000  # rows a message: some 4 MiB at 384 dimensions, far below gRPC's limit
+_BUILD = {"FLAT": {}, "IVF_FLAT": {"nlist": 1024}, "HNSW": {"M": 32, "efConstruction": 100}}
+_FIELDS = {"vector": "IP", "sparse": "BM25"}
+_AWAY = (
+    *("should create connection first", "Fail connecting", "illegal connection params"),
+    *("server unavailable", "UNAVAILABLE", "Open local milvus failed", "closed channel"),
+)
+
+# One client an address and process: a file of Milvus Lite belongs to one connection.
+_clients: dict[str, Any] = {}
+
+
+class Milvus(MutableIndex[Vectors]):
+    """A collection of vectors, each with a text if one is given, in Milvus.
+
+    `address` is a file name ending in .db (Milvus Lite, of one process at a time) or a server's
+    `http://host:port`; a token comes from $MILVUS_TOKEN and is written nowhere. `structure` is what
+    Milvus searches vectors by; `effort` its ef or nprobe. Texts are searched by Milvus's own BM25
+    over the house's tokens.
+
+    Raises ServerAway where nobody answers. Which of equal scores come first at the cut is Milvus's
+    choice, so `exact` isn't promised even of FLAT.
+    """
+
+    kind = "milvus"
+    exact = False
+
+    def __init__(
+        self,
+        width: int,
+        model: str | None = None,
+        address: str = "milvus.db",
+        collection: str = "memories",
+        structure: Structure = "HNSW",
+        effort: int = 512,
+        timeout: float = 10.0,
+    ) -> None:
+        if structure not in _BUILD:
+            raise IndexingError(f"structure {structure}: choose one of {', '.join(_BUILD)}")
+        self.width, self.model, self.address, self.collection = width, model, address, collection
+        self.structure, self.effort, self.timeout = structure, effort, timeout
+        self.tokens = MultilingualTokens()
+        self._known = False
+
+    # --- the connection
+
+    def _call(self, ask: Callable[[Any], Any]) -> Any:
+        """Ask the server; connect anew, once, where the connection was lost."""
+        from pymilvus.exceptions import MilvusException
+
+        for last in (False, True):
+            try:
+                return ask(self._client())
+            except MilvusException as error:
+                if "'released'" in str(error) and not last:  # as after a restart of the engine
+                    self._client().load_collection(self.collection)
+                    continue
+                if not any(words in str(error) for words in _AWAY):
+                    raise IndexingError(f"{self.address}: Milvus says: {_brief(error)}") from None
+                _clients.pop(self.address, None)
+                self._known = False
+                if last:
+                    local = " (or is another process using it?)" if self._local else ""
+                    raise ServerAway(
+                        f"{self.address}: Milvus can't be reached{local}: {_brief(error)}"
+                    ) from None
+        raise AssertionError
+
+    @property
+    def _local(self) -> bool:
+        return "://" not in self.address
+
+    def _client(self) -> Any:
+        if self.address not in _clients:
+            try:
+                import pymilvus
+            except ImportError:
+                raise IndexingError(
+                    "this index needs pymilvus. Run: pip install 'recallbed[index]'"
+                ) from None
+            logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises
+            if self._local and not self.address.endswith(".db"):
+                raise IndexingError(f"{self.address}: a file of Milvus Lite must end in .db")
+            token = os.environ.get("MILVUS_TOKEN", "")
+            try:
+                _clients[self.address] = pymilvus.MilvusClient(
+                    self.address, token=token, timeout=self.timeout
+                )
+            except (OSError, RuntimeError) as error:
+                raise ServerAway(f"{self.address}: can't be opened ({_brief(error)})") from None
+        return _clients[self.address]
+
+    def close(self) -> None:
+        """Give the file, or the connection, free; the next call opens it again."""
+        client = _clients.pop(self.address, None)
+        if client is None:
+            return
+        client.close()
+        if self._local:  # a client leaves its engine, and the lock on the file, behind
+            from milvus_lite.server_manager import server_manager_instance
+
+            server_manager_instance.release_server(self.address)
+
+    def _there(self) -> bool:
+        """Whether the collection exists; it is made by the first `add`."""
+        if not self._known:
+            self._known = bool(self._call(lambda c: c.has_collection(self.collection)))
+            if self._known:
+                self._call(self._check_width)
+        return self._known
+
+    def _check_width(self, client: Any) -> None:
+        fields = client.describe_collection(self.collection)["fields"]
+        [vector] = [f for f in fields if f["name"] == "vector"] or [{}]
+        width = vector.get("params", {}).get("dim")
+        if width != self.width:
+            raise NotAnIndex(
+                f"{self.address}: the collection `{self.collection}` holds vectors of width"
+                f" {width}, not {self.width}. Give another collection"
+            )
+        client.load_collection(self.collection)
+
+    def _make(self, client: Any) -> None:
+        from pymilvus import DataType, Function, FunctionType
+
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
+        schema.add_field("text", DataType.VARCHAR, max_length=LONGEST_TEXT)
+        schema.add_field(
+            "terms",
+            DataType.VARCHAR,
+            max_length=LONGEST_TEXT,
+            enable_analyzer=True,
+            analyzer_params={"tokenizer": "standard"},
+        )
+        schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
+        bm25 = Function("bm25", FunctionType.BM25, ["terms"], ["sparse"])
+        schema.add_function(bm25)
+        indexes = client.prepare_index_params()
+        indexes.add_index(
+            "vector", index_type=self.structure, metric_type="IP", params=_BUILD[self.structure]
+        )
+        indexes.add_index(
+            "sparse",
+            index_type="SPARSE_INVERTED_INDEX",
+            metric_type="BM25",
+            params={"bm25_k1": 1.5, "bm25_b": 0.75},
+        )
+        client.create_collection(
+            self.collection, schema=schema, index_params=indexes, consistency_level="Strong"
+        )
+        self._known = True
+
+    # --- contents
+
+    def __len__(self) -> int:
+        if not self._there():
+            return 0
+        found = self._call(
+            lambda c: c.query(self.collection, filter="", output_fields=["count(*)"])
+        )
+        return int(found[0]["count(*)"])
+
+    def build(self, ids: ArrayLike, items: Vectors) -> None:
+        """Fill an empty collection."""
+        self.add(ids, items)
+
+    def add(self, ids: ArrayLike, items: Vectors, texts: Sequence[str] | None = None) -> None:
+        """Take up more vectors, and their texts for `search_text` and `search_hybrid`.
+
+        What can be checked is checked before anything is sent. Rows go in several messages; where
+        the server fails between two, those before are taken back, as far as it still answers.
+        """
+        vectors = as_vectors(items, self.width, model=self.model)
+        given = as_ids(ids, len(vectors))
+        kept = [""] * len(given) if texts is None else texts
+        check_texts(kept)
+        if len(kept) != len(given):
+            raise IndexingError(f"{len(kept)} texts for {len(given)} ids")
+        terms = [self._terms(text) for text in kept]
+        for i, pair in enumerate(zip(kept, terms, strict=True)):
+            size = max(len(part.encode()) for part in pair)
+            if size > LONGEST_TEXT:
+                raise IndexingError(
+                    f"text {i} takes {size} bytes, and Milvus holds {LONGEST_TEXT}. Shorten it"
+                )
+        if not len(given):
+            return
+        held = self._held(given)
+        if held:
+            raise RepeatedId(f"id {min(held)} is in the index already. Remove it first")
+        if not self._there():
+            self._call(self._make)
+        sent: list[int] = []
+        try:
+            for start in range(0, len(given), _BATCH):
+                rows = [
+                    {"id": int(i), "vector": vector, "text": text, "terms": words}
+                    for i, vector, text, words in zip(
+                        given[start : start + _BATCH],
+                        vectors[start : start + _BATCH],
+                        kept[start : start + _BATCH],
+                        terms[start : start + _BATCH],
+                        strict=True,
+                    )
+                ]
+                # Upserting, a message that is sent again after a lost answer changes nothing.
+                self._call(partial(_upsert, self.collection, rows))
+                sent += [row["id"] for row in rows]
+        except BaseException:
+            if sent:
+                self._forget(sent)
+            raise
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Forget these ids."""
+        given = as_ids(ids, np.size(ids))
+        unknown = set(given.tolist()) - self._held(given)
+        if unknown:
+            raise UnknownId(f"id {min(unknown)} is not in the index")
+        self._forget(given.tolist())
+
+    def _forget(self, ids: list[int]) -> None:
+        for start in range(0, len(ids), _BATCH):
+            chunk = ids[start : start + _BATCH]
+            self._call(partial(_delete, self.collection, chunk))
+
+    def _held(self, ids: Ids) -> set[int]:
+        """Which of `ids` the collection holds."""
+        found: set[int] = set()
+        if not self._there():
+            return found
+        for start in range(0, len(ids), _BATCH):
+            chunk = ids[start : start + _BATCH].tolist()
+            rows = self._call(partial(_get, self.collection, chunk, ["id"]))
+            found |= {int(row["id"]) for row in rows}
+        return found
+
+    def held(self, ids: ArrayLike) -> set[int]:
+        """Which of `ids` the collection holds, for a copy that goes on where it stopped."""
+        return self._held(as_ids(ids, np.size(ids)))
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """The texts of `ids` that are there."""
+        if not self._there() or not len(ids):
+            return {}
+        rows = self._call(partial(_get, self.collection, list(ids), ["id", "text"]))
+        return {int(row["id"]): row["text"] for row in rows}
+
+    # --- search
+
+    def search(self, queries: Vectors, k: int) -> list[Hits]:
+        """About the best `k` for each row of `queries`, by inner product."""
+        asked = as_vectors(queries, self.width, "query vector", self.model)
+        return self._search("vector", asked, k)
+
+    def search_text(self, queries: Sequence[str], k: int) -> list[Hits]:
+        """The best `k` texts for each query by BM25; only those that share a term with it."""
+        check_texts(queries)
+        terms = [self._terms(query) for query in queries]
+        found = iter(self._search("sparse", [words for words in terms if words], k))
+        nothing = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
+        return [next(found) if words else nothing for words in terms]
+
+    def search_hybrid(
+        self, vectors: Vectors, texts: Sequence[str], k: int, rrf_k: int = 60
+    ) -> list[Hits]:
+        """The best `k` by reciprocal rank fusion, done by Milvus, of vector and text search."""
+        from pymilvus import AnnSearchRequest, RRFRanker
+
+        asked = as_vectors(vectors, self.width, "query vector", self.model)
+        check_texts(texts)
+        if len(asked) != len(texts):
+            raise IndexingError(f"{len(asked)} query vectors for {len(texts)} texts")
+        wanted = self._most(k)
+        if not wanted:
+            return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
+        found = []
+        for vector, text in zip(asked, texts, strict=True):
+            words = self._terms(text)
+            if not words:
+                found += self.search(vector[None], k)
+                continue
+            requests = [
+                AnnSearchRequest([vector], "vector", self._parameters("vector", wanted), wanted),
+                AnnSearchRequest([words], "sparse", self._parameters("sparse", wanted), wanted),
+            ]
+            more = {"ranker": RRFRanker(rrf_k), "limit": wanted, "output_fields": ["id"]}
+            [rows] = self._call(partial(_hybrid, self.collection, requests, more))
+            found.append(_hits(rows, wanted))
+        return found
+
+    def _search(self, field: str, asked: Any, k: int) -> list[Hits]:
+        wanted = self._most(k)
+        if not wanted:
+            return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
+        found: list[Hits] = []
+        for part in _parts(asked, max(1, 200_000 // wanted)):
+            more = {"limit": wanted, "search_params": self._parameters(field, wanted)}
+            rows = self._call(partial(_search, self.collection, field, part, more))
+            found += [_hits(one, wanted) for one in rows]
+        return found
+
+    def _most(self, k: int) -> int:
+        if as_k(k) > MOST_HITS:
+            raise IndexingError(f"k {k}: Milvus gives {MOST_HITS} hits at most")
+        return min(k, len(self))
+
+    def _parameters(self, field: str, k: int) -> dict[str, Any]:
+        effort = {"HNSW": {"ef": max(self.effort, k)}, "IVF_FLAT": {"nprobe": self.effort}}
+        chosen = effort.get(self.structure, {}) if field == "vector" else {}
+        return {"metric_type": _FIELDS[field], "params": chosen}
+
+    def _terms(self, text: str) -> str:
+        """The house's tokens, spelt so that Milvus's standard tokenizer leaves each whole."""
+        tokens = self.tokens(text)
+        return " ".join(
+            token if token.isascii() and token.isalnum() else f"u{token.encode().hex()}"
+            for token in tokens.content or tokens.every
+        )
+
+    # --- as a file
+
+    def save(self, path: Path) -> None:
+        """Write down where the collection is; Milvus keeps it itself."""
+        self._there()
+        address = self.address
+        if self._local and Path(address).resolve().parent == path.resolve().parent:
+            address = Path(address).name  # so that the folder may be moved as a whole
+        header = {
+            **{"width": self.width, "model": self.model, "metric": "inner product"},
+            "count": len(self),
+            "settings": {
+                "address": address,
+                "collection": self.collection,
+                "structure": self.structure,
+                "effort": self.effort,
+            },
+        }
+        write_index(path, self.kind, header, {}, ("pymilvus",))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The collection that `path` leads to."""
+        header = read_header(path)
+        if header["kind"] != cls.kind:
+            raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {cls.kind}")
+        settings = dict(header["settings"])
+        address = settings["address"]
+        if "://" not in address and not Path(address).is_absolute():
+            settings["address"] = str(path.parent / address)
+        index = cls(header["width"], header["model"], **settings)
+        if not index._there():
+            raise NotAnIndex(
+                f"{path}: there is no collection `{index.collection}` at {index.address}"
+            )
+        return index
+
+
+# What is asked of a client, as functions that can be asked again after a lost connection.
+
+
+def _upsert(collection: str, rows: list[dict[str, Any]], client: Any) -> Any:
+    return client.upsert(collection, rows)
+
+
+def _delete(collection: str, ids: list[int], client: Any) -> Any:
+    return client.delete(collection, ids=ids)
+
+
+def _get(collection: str, ids: list[int], fields: list[str], client: Any) -> Any:
+    return client.get(collection, ids=ids, output_fields=fields)
+
+
+def _search(collection: str, field: str, asked: Any, more: dict[str, Any], client: Any) -> Any:
+    return client.search(collection, data=asked, anns_field=field, output_fields=["id"], **more)
+
+
+def _hybrid(collection: str, requests: list[Any], more: dict[str, Any], client: Any) -> Any:
+    return client.hybrid_search(collection, requests, **more)
+
+
+def _parts(asked: Any, size: int) -> Iterator[Any]:
+    for start in range(0, len(asked), size):
+        yield list(asked[start : start + size])
+
+
+def _hits(rows: Any, k: int) -> Hits:
+    ids = np.array([row["id"] for row in rows], np.int64)
+    scores = np.array([row["distance"] for row in rows], np.float32)
+    # Milvus Lite gives BM25 as a negative distance, a server as a score.
+    if len(scores) and (scores <= 0).all() and scores[0] <= scores[-1] and scores[0] < 0:
+        scores = -scores
+    return in_order(ids, scores, k)
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(getattr(error, "message", None) or error).split())[:200]

@@ -1,0 +1,196 @@
+"""Milvus Lite, for real, held to the contract of an index."""
+
+import subprocess
+import sys
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexes.choose import open_index
+from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, WrongWidth
+from indexes.milvus import LONGEST_TEXT, MOST_HITS, Milvus
+from tests.index_contract import MutableIndexContract
+from tests.test_indexes import WIDTH, unit_vectors
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("milvus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "FOLDER", folder, raising=False)
+        yield folder
+    Milvus(WIDTH, address=str(folder / "all.db")).close()
+
+
+def fresh(**settings: Any) -> Milvus:
+    """An empty collection; all of them lie in one file, so that one engine is started."""
+    folder: Path = globals()["FOLDER"]
+    name = f"c{next(_numbers)}"
+    return Milvus(WIDTH, "a-model", str(folder / "all.db"), name, **settings)
+
+
+class TestHNSW(MutableIndexContract):
+    single_file = False
+
+    def make(self) -> Milvus:
+        return fresh()
+
+    def items(self, seed: int, count: int) -> Any:
+        return unit_vectors(seed, max(count, 400))[:count]
+
+
+@pytest.mark.parametrize("structure", ["FLAT", "IVF_FLAT"])
+def test_other_structures(structure: Any) -> None:
+    index, vectors = fresh(structure=structure), unit_vectors(0, 500)
+    index.build(np.arange(500), vectors)
+    hits = index.search(vectors[:50], 5)
+    assert np.mean([hit.ids[0] == i for i, hit in enumerate(hits)]) >= 0.9
+    expected = np.sort(vectors @ vectors[0])[::-1][:5]
+    if structure == "FLAT":
+        assert abs(hits[0].scores - expected).max() <= 1e-5
+
+
+TEXTS = [
+    "Prefers green tea",
+    "Keeps hens",
+    "喜欢喝绿茶",
+    "Green bike, green shed",
+    "",
+    "¿Té verde?",
+]
+
+
+@pytest.fixture(scope="module")
+def texts(place: Path) -> Milvus:
+    index = fresh()
+    index.add(np.arange(6) + 10, unit_vectors(0, 6), TEXTS)
+    return index
+
+
+def test_bm25_finds_texts_in_any_script(texts: Milvus) -> None:
+    found = texts.search_text(["green tea", "绿茶", "té", "zebra", "", "???"], 6)
+    assert [hit.ids[:1].tolist() for hit in found] == [[10], [12], [15], [], [], []]
+    assert set(found[0].ids.tolist()) == {10, 13}
+    assert (found[0].scores > 0).all()
+    assert found[0].scores[0] > found[0].scores[1]
+
+
+def test_hybrid_search_fuses_both_sides_by_rank(texts: Milvus) -> None:
+    vectors = unit_vectors(0, 6)
+    [hits] = texts.search_hybrid(vectors[3:4], ["green bike"], 6)
+    assert hits.ids[0] == 13
+    assert hits.scores[0] == pytest.approx(2 / 61, abs=1e-6)
+    [no_words] = texts.search_hybrid(vectors[1:2], ["???"], 3)
+    assert no_words.ids[0] == 11
+
+
+def test_texts_come_back(texts: Milvus) -> None:
+    assert texts.texts([12, 10, 99]) == {12: TEXTS[2], 10: TEXTS[0]}
+    assert texts.held([10, 11, 99]) == {10, 11}
+
+
+def test_more_rows_than_a_message_holds_all_or_none() -> None:
+    index, vectors = fresh(), unit_vectors(0, 4100)
+    index.build(np.arange(4100), vectors)
+    assert len(index) == 4100
+    ids = np.arange(4000, 8100)
+    with pytest.raises(RepeatedId, match="id 4000 "):
+        index.add(ids, vectors)
+    assert len(index) == 4100
+
+
+def test_what_milvus_can_not_hold_is_said_before_it_is_sent() -> None:
+    index = fresh()
+    with pytest.raises(IndexingError, match=f"text 1 takes 70000 bytes.*{LONGEST_TEXT}"):
+        index.add([1, 2], unit_vectors(0, 2), ["tea", "a" * 70_000])
+    with pytest.raises(IndexingError, match="1 texts for 2 ids"):
+        index.add([1, 2], unit_vectors(0, 2), ["tea"])
+    with pytest.raises(WrongWidth, match=f"width 20 .* width {WIDTH}, made by a-model"):
+        index.add([1, 2], unit_vectors(0, 2, 20))
+    index.add([1, 2], unit_vectors(0, 2))
+    with pytest.raises(IndexingError, match=f"Milvus gives {MOST_HITS} hits"):
+        index.search(unit_vectors(0, 1), MOST_HITS + 1)
+    assert len(index) == 2
+
+
+def test_a_lost_connection_is_made_again() -> None:
+    index, vectors = fresh(), unit_vectors(0, 20)
+    index.build(np.arange(20), vectors)
+    index.close()
+    assert len(index) == 20
+    assert index.search(vectors[:1], 1)[0].ids[0] == 0
+
+
+def test_a_failure_half_way_takes_back_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, vectors = fresh(), unit_vectors(0, 4100)
+    index.build([9_000], vectors[:1])
+    call, calls = index._call, []
+
+    def failing(ask: Any) -> Any:
+        if isinstance(ask, partial) and ask.func.__name__ == "_upsert":
+            calls.append(1)
+            if len(calls) == 2:
+                raise ServerAway("gone")
+        return call(ask)
+
+    monkeypatch.setattr(index, "_call", failing)
+    with pytest.raises(ServerAway):
+        index.add(np.arange(4100), vectors)
+    assert len(index) == 1
+
+
+def test_nobody_at_the_address_is_one_line_that_names_it() -> None:
+    index = Milvus(WIDTH, address="http://127.0.0.1:9", timeout=2)
+    with pytest.raises(ServerAway, match=r"127\.0\.0\.1:9: Milvus can't be reached") as caught:
+        len(index)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_another_process_uses_is_one_line(tmp_path: Path) -> None:
+    holder = (
+        "import sys; from indexes.milvus import Milvus\n"
+        f"index = Milvus({WIDTH}, address=sys.argv[1]); len(index)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    address = str(tmp_path / "one.db")
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == b"held"
+    try:
+        with pytest.raises(ServerAway, match="another process"):
+            len(Milvus(WIDTH, address=address))
+    finally:
+        process.communicate()
+
+
+def test_a_saved_pointer_leads_back_wherever_the_folder_goes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    index = Milvus(WIDTH, "a-model", str(tmp_path / "a" / "m.db"))
+    index.build(np.arange(9), unit_vectors(0, 9))
+    index.save(tmp_path / "a" / "index")
+    index.close()
+    (tmp_path / "a").rename(tmp_path / "b")
+    again = open_index(tmp_path / "b" / "index")
+    assert isinstance(again, Milvus)
+    assert (len(again), again.model) == (9, "a-model")
+    with pytest.raises(NotAnIndex, match="width 16, not 20"):
+        len(Milvus(20, address=again.address))
+    again.close()
+    (tmp_path / "b" / "m.db").rename(tmp_path / "elsewhere.db")
+    with pytest.raises(NotAnIndex, match="no collection"):
+        open_index(tmp_path / "b" / "index")
+
+
+def test_names_and_settings_that_make_no_sense() -> None:
+    with pytest.raises(IndexingError, match="structure TREE"):
+        fresh(structure="TREE")
+    with pytest.raises(IndexingError, match=r"must end in \.db"):
+        len(Milvus(WIDTH, address="memories.sqlite"))
