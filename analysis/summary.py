@@ -40,6 +40,7 @@ def summarise(
         "ks": list(ks),
         "cells": [maker.cell(*key, members) for key, members in cells.items()],
         "notes": manifest["notes"],
+        "fitted_on_these_rows": manifest.get("fitted_on_these_rows", []),
         "mended": manifest["mended"],
         "abstentions": manifest.get("abstentions", 0),
         "pools_with_repeated_ids": manifest["pools_with_repeated_ids"],

@@ -94,6 +94,8 @@ def title(summary: Mapping[str, Any]) -> str:
 def remarks(summary: Mapping[str, Any]) -> list[str]:
     """What a reader must know besides the figures; empty where there is nothing."""
     lines = ["worst-best: recall with the gold last or first among its ties; time: prepare + score"]
+    for label in summary.get("fitted_on_these_rows", ()):
+        lines.append(f"{label}: settings fitted on these rows: not an estimate for others")
     for cell in summary["cells"]:
         where = f"{cell['retriever']} at {cell['distractors']}"
         for cause, count in cell["failures"].items():

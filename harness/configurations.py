@@ -1,23 +1,29 @@
-"""Reading `--retriever [LABEL=]NAME` and `--set LABEL.key=value`."""
+"""Reading `--retriever [LABEL=]NAME`, `--set LABEL.key=value` and `--set @FILE`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.errors import UserError
+from harness.settings_file import read_settings
 
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A retriever by name, the label its rows carry, and its settings as the user typed them."""
+    """A retriever by name, the label its rows carry, and its settings as the user typed them.
+
+    `fitted_on` holds the hashes of the rows that some of the settings were fitted on.
+    """
 
     label: str
     name: str
     settings: Mapping[str, str]
+    fitted_on: tuple[str, ...] = ()
 
 
 def parse_configurations(
@@ -25,7 +31,9 @@ def parse_configurations(
 ) -> tuple[Configuration, ...]:
     """Pair every `--retriever` with its `--set`s, in the order given.
 
-    Raises UserError for a label used twice, a malformed word, or a setting of an unknown label.
+    `@FILE` stands for the settings in a file that `task3.tune` wrote; a key that is also typed
+    keeps what was typed. Raises UserError for a label used twice, a malformed word, or a setting
+    of an unknown label.
     """
     if not retrievers:
         raise UserError("no retriever named. Try --retriever bm25")
@@ -46,6 +54,8 @@ def parse_configurations(
         names[label] = name
     chosen: dict[str, dict[str, str]] = {label: {} for label in names}
     for word in settings:
+        if word.startswith("@"):
+            continue
         target, equals, value = word.partition("=")
         label, dot, key = target.partition(".")
         if not (equals and dot and key):
@@ -57,7 +67,33 @@ def parse_configurations(
         if key in chosen[label]:
             raise UserError(f"--set {word}: `{label}.{key}` is set twice")
         chosen[label][key] = value
-    return tuple(Configuration(label, names[label], chosen[label]) for label in names)
+    fitted_on = _from_files([word[1:] for word in settings if word.startswith("@")], names, chosen)
+    return tuple(
+        Configuration(label, names[label], chosen[label], fitted_on[label]) for label in names
+    )
+
+
+def _from_files(
+    paths: Sequence[str], names: Mapping[str, str], chosen: Mapping[str, dict[str, str]]
+) -> dict[str, tuple[str, ...]]:
+    """Add to `chosen` what the files set; by label, the rows that these were fitted on."""
+    typed = {label: set(keys) for label, keys in chosen.items()}
+    fitted_on: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    for path in paths:
+        file = read_settings(Path(path))
+        for label, settings in file.settings.items():
+            if names.get(label) != file.retrievers[label]:
+                raise UserError(
+                    f"--set @{path}: sets `{label}`, which is {file.retrievers[label]}."
+                    f" Add --retriever {label}={file.retrievers[label]}"
+                )
+            for key, value in settings.items():
+                if key not in typed[label] and key in chosen[label]:
+                    raise UserError(f"--set @{path}: `{label}.{key}` is set by another file too")
+                chosen[label].setdefault(key, value)
+            if file.rows not in fitted_on[label]:
+                fitted_on[label] += (file.rows,)
+    return fitted_on
 
 
 def parse_numbers(option: str, text: str, minimum: int = 1) -> tuple[int, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 _UNKNOWN = ("[UNK]", "<unk>")
 
 
+@lru_cache(maxsize=4096)
 def legibility(text: str, folder: Path) -> float:
     """The share of a text's pieces that a model has learned as a word or the start of one, 0 to 1.
 

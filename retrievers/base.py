@@ -76,6 +76,8 @@ class Retriever(ABC):
 
     libraries: tuple[str, ...] = ()
     """Distributions whose version can change a score; recorded in the run's fingerprint."""
+    fitted_on: tuple[str, ...] = ()
+    """Hashes of the rows (`Task3File.sha256`) that some of its settings were fitted on."""
     _configured: Mapping[str, JSON] = {}
     _prepared_for: str | None = None
 

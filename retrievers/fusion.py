@@ -108,5 +108,7 @@ def _masked(values: Floats, one: Leg) -> Floats:
 
 
 def _sum(parts: Sequence[Floats]) -> Floats:
-    # Two legs commute; more would round differently in another order of legs.
+    if len(parts) == 2:
+        return parts[0] + parts[1]
+    # More than two would round differently in another order of legs.
     return np.array([math.fsum(column) for column in zip(*parts, strict=True)], np.float64)

@@ -20,6 +20,8 @@ from retrievers.registry import describe_leg, leg_finder, register
 
 LEXICAL_WEIGHT = 0.02
 """BM25's share beside a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
+PUBLIC_DEV = "0754c597de0a1c070b9c5045a586d89dce609e71783c29c31c0fc116c1333711"
+"""`Task3File.sha256` of the rows they were fitted on."""
 LEAST_TRUST = 0.05
 """A leg that can't read the query still orders what no other leg matches."""
 
@@ -39,7 +41,7 @@ class Hybrid(Retriever):
 
     def __init__(
         self,
-        legs: str = "bm25,minilm",
+        legs: str = "bm25,faiss",
         fusion: Fusion = "weighted",
         scale: Scale = "zscore",
         weights: str | None = None,
@@ -48,7 +50,7 @@ class Hybrid(Retriever):
     ) -> None:
         self.names = tuple(name.strip() for name in legs.split(","))
         if "" in self.names or len(set(self.names)) < len(self.names):
-            raise UserError(f"legs={legs}: name each leg once, with commas, as in legs=bm25,minilm")
+            raise UserError(f"legs={legs}: name each leg once, with commas, as in legs=bm25,faiss")
         if not (math.isfinite(rrf_k) and rrf_k >= 0):
             raise UserError(f"rrf_k={rrf_k:g}: must be a number of at least 0")
         self.fusion, self.scale, self.rrf_k = fusion, scale, rrf_k
@@ -74,6 +76,10 @@ class Hybrid(Retriever):
     def _take(self, find: Callable[[str], Retriever]) -> None:
         self._legs = tuple(find(name) for name in self.names)
         self.libraries = tuple(sorted({lib for one in self._legs for lib in one.libraries}))
+        fitted_on = {rows for one in self._legs for rows in one.fitted_on}
+        if self._given is None and self._fitted:
+            fitted_on.add(PUBLIC_DEV)
+        self.fitted_on = tuple(sorted(fitted_on))
 
     @property
     def legs(self) -> tuple[Retriever, ...]:
@@ -87,11 +93,16 @@ class Hybrid(Retriever):
         """One a leg, before trust."""
         if self._given is not None:
             return self._given
-        lexical = [isinstance(one, BM25) for one in self.legs]
-        dense = [isinstance(one, Dense) for one in self.legs]
-        if self.fusion == "weighted" and len(self.legs) == 2 and any(lexical) and any(dense):
+        if self._fitted:
+            lexical = [isinstance(one, BM25) for one in self.legs]
             return tuple(LEXICAL_WEIGHT if is_bm25 else 1 - LEXICAL_WEIGHT for is_bm25 in lexical)
         return tuple(1 / len(self.legs) for _ in self.legs)
+
+    @property
+    def _fitted(self) -> bool:
+        """Whether there are weights fitted for these legs."""
+        lexical, dense = (any(isinstance(one, kind) for one in self.legs) for kind in (BM25, Dense))
+        return self.fusion == "weighted" and len(self.legs) == 2 and lexical and dense
 
     def settings(self) -> Mapping[str, Any]:
         """How it fuses, and every leg with all that can change its scores."""
@@ -132,7 +143,7 @@ class Hybrid(Retriever):
     ) -> list[Scored | RetrieverError]:
         by_leg = [self._ask(one, queries, pools) for one in self.legs]
         return [
-            self._fuse(query, len(pool), [results[i] for results in by_leg])
+            self.fuse(query, len(pool), [results[i] for results in by_leg])
             for i, (query, pool) in enumerate(zip(queries, pools, strict=True))
         ]
 
@@ -154,7 +165,8 @@ class Hybrid(Retriever):
             return [error]
         return results
 
-    def _fuse(self, query: str, size: int, results: Sequence[Result]) -> Scored | RetrieverError:
+    def fuse(self, query: str, size: int, results: Sequence[Result]) -> Scored | RetrieverError:
+        """Fuse what the legs gave for a pool of `size`; the failure of one, with its name."""
         found = []
         for name, result in zip(self.names, results, strict=True):
             if isinstance(result, RetrieverError):

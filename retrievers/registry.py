@@ -132,6 +132,7 @@ def _build(configuration: Configuration, run: RunContext) -> Retriever:
     except (ValueError, OSError) as error:
         raise UserError(f"{configuration.label}: {error}") from error
     instance._configured = {**_defaults(cls), **settings}
+    instance.fitted_on = tuple(sorted({*instance.fitted_on, *configuration.fitted_on}))
     return instance
 
 
@@ -208,7 +209,9 @@ def users_code(cls: type[Retriever]) -> str | None:
 
 def describe(configuration: Configuration, retriever: Retriever) -> Mapping[str, Any]:
     """What the fingerprint holds of a configured retriever."""
-    return {"name": configuration.name, **_described(retriever)}
+    described = {"name": configuration.name, **_described(retriever)}
+    fitted_on = list(retriever.fitted_on)
+    return {**described, "fitted_on": fitted_on} if fitted_on else described
 
 
 def describe_leg(label: str, retriever: Retriever) -> Mapping[str, Any]:

@@ -50,4 +50,4 @@ def _checked(result: Any, size: int) -> Scored | RetrieverError:
         return RetrieverError(str(error))
     except Exception as error:
         return _failure(error)
-    return Scored(scores, usage=used, repairs=repairs)
+    return Scored(scores, scored.matched, usage=used, repairs=repairs)

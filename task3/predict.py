@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from harness.configurations import Configuration
 
 app = typer.Typer(add_completion=False)
 
@@ -17,12 +20,19 @@ def predict(
         typer.Option(
             "--retriever",
             metavar="[LABEL=]NAME",
-            help="bm25, minilm, dense, ...; your own as package.module:Class.",
+            help="bm25, minilm, dense, ...; your own as package.module:Class. Repeated for legs.",
         ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="LABEL.KEY=VALUE", help="A setting of it. May be repeated."),
+        typer.Option(
+            "--set",
+            metavar="LABEL.KEY=VALUE",
+            help="A setting of it; @FILE for a file of them. May be repeated.",
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Whose answers, where others are named as its legs.")
     ] = None,
     data: Annotated[
         Path | None,
@@ -51,10 +61,16 @@ def predict(
 
     with one_line_errors(DataError, OSError):
         configurations = parse_configurations(retriever or [], setting or [])
-        if len(configurations) > 1:
-            raise UserError("--retriever: a file holds the answers of one. Name only one")
+        labels = [one.label for one in configurations]
+        if label is None and len(labels) > 1:
+            raise UserError(
+                "--retriever: a file holds the answers of one. Name only one, or say whose with"
+                " --label"
+            )
+        if label is not None and label not in labels:
+            raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
         _refuse(out, overwrite)
-        _run(configurations[0], data, split, size, seed, out)
+        _run(configurations, label or labels[0], data, split, size, seed, out)
 
 
 def _refuse(out: Path, overwrite: bool) -> None:
@@ -70,28 +86,33 @@ def _refuse(out: Path, overwrite: bool) -> None:
 
 
 def _run(
-    configuration: object, data: Path | None, split: str, size: int | None, seed: int, out: Path
+    configurations: tuple[Configuration, ...],
+    label: str,
+    data: Path | None,
+    split: str,
+    size: int | None,
+    seed: int,
+    out: Path,
 ) -> None:
     import gzip
     import sys
 
-    from harness.configurations import Configuration
     from harness.errors import UserError
     from harness.files import write_atomically
     from harness.run_folder import encode_row
     from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
-    from retrievers.registry import build
+    from retrievers.registry import build_all
     from task3.answers import answer_all, bank_of
     from task3.released import load_released
 
-    assert isinstance(configuration, Configuration)
     file = load_released(data, split, size)
-    retriever = build(configuration, RunContext(seed, bank_of(file), choose_store(None)))
+    run = RunContext(seed, bank_of(file), choose_store(None))
+    retriever = build_all(configurations, run)[label]
     try:
-        answers = answer_all(configuration.label, retriever, file, seed)
+        answers = answer_all(label, retriever, file, seed)
     except MemoryError as error:
-        raise UserError(f"{configuration.label}: out of memory ({error})") from error
+        raise UserError(f"{label}: out of memory ({error})") from error
     causes = "; ".join(f"{' '.join(c.split())}: {n}" for c, n in answers.failed.most_common())
     if not answers.rows:
         raise UserError(f"not one of {len(file.rows)} queries could be scored ({causes})")

@@ -59,6 +59,10 @@ def run_sweep(config: SweepConfig) -> Outcome:
         on_existing = "resume"
     with open_run(path, fingerprint, on_existing) as folder:
         folder.manifest.update(material.facts())
+        rows = material.data.smallest.sha256
+        folder.manifest["fitted_on_these_rows"] = [
+            label for label, retriever in retrievers.items() if rows in retriever.fitted_on
+        ]
         Sweep(config, folder, material.pools, retrievers).run()
         folder.write_manifest()
         summary = summarise(folder.manifest, folder.rows, config.ks)

@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from analysis.official import choose
 from corpus.records import Memory, Task3File, Task3Row
 from harness.configurations import Configuration, parse_configurations
-from retrievers import Retriever, registry
+from retrievers import registry
 from retrievers.base import RunContext
 from task3.answers import bank_of
 from task3.config import SweepConfig
@@ -342,17 +343,17 @@ def test_python_m_on_the_sample(tmp_path: Path) -> None:
 @pytest.fixture
 def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Predicting and sweeping share an instance, so that texts are encoded once only."""
-    original, built = registry.build, {}
+    original, built = registry.build_all, {}
 
-    def build(configuration: Configuration, run: RunContext) -> Retriever:
-        key = (configuration.name, run.seed, tuple(run.bank))
+    def build_all(configurations: Sequence[Configuration], run: RunContext) -> Any:
+        key = (configurations[0].name, run.seed, tuple(run.bank))
         if key not in built:
-            built[key] = original(configuration, run)
+            built[key] = original(configurations, run)
         assert len(built) == 1, "predicting and sweeping have another seed or bank"
         return built[key]
 
-    monkeypatch.setattr("retrievers.registry.build", build)
-    monkeypatch.setattr("task3.run.build", build)
+    monkeypatch.setattr("retrievers.registry.build_all", build_all)
+    monkeypatch.setattr("task3.run.build_all", build_all)
 
 
 @pytest.mark.usefixtures("built_once")

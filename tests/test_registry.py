@@ -19,7 +19,8 @@ from retrievers.registry import describe
 from task3.sweep import app
 from tests.conftest import HOUSE, WriteRelease
 
-OURS = ["bm25", "constant", "dense", "minilm", "overlap", "random", "rank-bm25"]
+OURS = ["bm25", "constant", "dense", "faiss", "hybrid"]
+OURS += ["minilm", "overlap", "random", "rank-bm25"]
 SHOUT = '''
 from retrievers import Retriever
 

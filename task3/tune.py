@@ -1,0 +1,236 @@
+"""`python -m task3.tune --label hybrid --retriever hybrid --out tuned.json`: settings fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from corpus.material import Material
+    from harness.configurations import Configuration
+    from task3.tuning import Tuned
+
+app = typer.Typer(add_completion=False)
+SHOWN = 30
+
+
+@app.command()
+def tune_command(
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retriever",
+            metavar="[LABEL=]NAME",
+            help="The retriever to tune, and those that serve as its legs. May be repeated.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="LABEL.KEY=VALUE",
+            help="A setting that stays as it is; @FILE for a file of them. May be repeated.",
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Whose settings to fit. Default: the only retriever's.")
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="LABEL.KEY=VALUE/VALUE/...",
+            help="Values to try, of any label; all combinations. Default: bm25's k1 and b, the"
+            " weights of a hybrid of two legs.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="As for task3.sweep. Default: the embedded sample.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
+    pools: Annotated[
+        str | None, typer.Option(metavar="nested|released|as-released", help="As for task3.sweep.")
+    ] = None,
+    pool_seeds: Annotated[
+        str, typer.Option(help="Seeds of the pools; several are averaged.")
+    ] = "0",
+    distractors: Annotated[
+        str | None, typer.Option(help="Sizes. Default: 100,300,500,700,1000.")
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Folds, by a hash of the session id.")] = 5,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="floor|mean",
+            help="floor: the worst size's lower 95 % bound of the difference to the best leg (or to"
+            " the settings as given); mean: the mean over sizes of recall.",
+        ),
+    ] = "floor",
+    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the intervals and of random retrievers.")
+    ] = 0,
+    store: Annotated[
+        str | None, typer.Option(help="File of the embedding store, or none, as for task3.sweep.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The settings file to write.")] = Path("tuned.json"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
+    ] = False,
+) -> None:
+    """Fit settings by cross-validation, and write a file for --set @FILE.
+
+    Prints every candidate, and what the choice is worth on folds that it wasn't made on.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.configurations import parse_configurations, parse_numbers
+    from harness.errors import UserError
+
+    with one_line_errors(DataError, OSError):
+        from corpus.material import gather
+        from corpus.pools import STRATEGIES
+        from indexes.embedding_store import choose_store
+        from retrievers.base import RunContext
+        from task3.grid import parse_grid
+        from task3.tuning import OBJECTIVES, tune
+
+        strategies = {name: name for name in STRATEGIES}
+        if pools is not None and pools not in strategies:
+            raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
+        objectives = {name: name for name in OBJECTIVES}
+        if objective not in objectives:
+            raise UserError(f"--objective {objective}: choose one of {', '.join(objectives)}")
+        configurations = parse_configurations(retriever or [], setting or [])
+        target = _target(label, configurations)
+        candidates = parse_grid(grid or [], target, configurations)
+        _refuse(out, overwrite)
+        material = gather(
+            data,
+            split,
+            None if pools is None else strategies[pools],
+            None if distractors is None else parse_numbers("--distractors", distractors),
+            parse_numbers("--pool-seeds", pool_seeds, minimum=0),
+        )
+        run = RunContext(seed, material.data.bank, choose_store(store))
+        found = tune(
+            material, run, configurations, target, candidates, folds, objectives[objective], k
+        )
+        for line in report(found, k):
+            print(line)
+        _write(out, found, material, configurations, {"objective": objective, "k": k})
+
+
+def _target(label: str | None, configurations: tuple[Configuration, ...]) -> str:
+    from harness.errors import UserError
+
+    labels = [one.label for one in configurations]
+    if label is None and len(labels) > 1:
+        raise UserError(f"--label: whose settings are to be fitted? One of {', '.join(labels)}")
+    if label is not None and label not in labels:
+        raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
+    return label or labels[0]
+
+
+def _refuse(out: Path, overwrite: bool) -> None:
+    """Say what is wrong with --out before anything is scored."""
+    from harness.errors import UserError
+
+    if out.exists() and not out.is_file():
+        raise UserError(f"{out}: is not a file. Give another --out")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+
+
+def report(found: Tuned, k: int) -> list[str]:
+    """The candidates, the choice, and its cross-validated worth, as lines of text."""
+    sizes = list(found.estimate)
+    head = " ".join(f"{size:>7}" for size in sizes)
+    lines = [f"recall@{k} by distractors, {found.queries} queries"]
+    if found.failed:
+        lines.append(f"{found.failed} queries left out: a candidate or a leg failed on them")
+    lines.append(f"{'objective':>9} {'folds':>5} {head}  candidate")
+    order = sorted(range(len(found.candidates)), key=lambda i: -found.worth[i])
+    for i in order[:SHOWN]:
+        figures = " ".join(f"{found.means[i][size]:7.4f}" for size in sizes)
+        mark = "  <- chosen" if i == found.chosen else ""
+        chosen_in = found.by_fold.count(i)
+        lines.append(f"{found.worth[i]:+9.4f} {chosen_in:>5} {figures}  {name(found, i)}{mark}")
+    if len(order) > SHOWN:
+        lines.append(f"... and {len(order) - SHOWN} candidates more")
+    for other, means in found.others.items():
+        figures = " ".join(f"{means[size]:7.4f}" for size in sizes)
+        lines.append(f"{'':>15} {figures}  {other}")
+    figures = " ".join(f"{found.estimate[size]:7.4f}" for size in sizes)
+    lines.append(f"{'':>15} {figures}  cross-validated: each fold by the choice of the others")
+    for other in found.others:
+        for size in sizes:
+            gap = found.against[size][other]
+            lines.append(
+                f"cross-validated - {other} at {size}: {gap.difference:+.4f}"
+                f" [{gap.low:+.4f}, {gap.high:+.4f}], wins {gap.wins}, losses {gap.losses}"
+            )
+    return lines
+
+
+def name(found: Tuned, i: int) -> str:
+    """A candidate as a user would set it."""
+    return " ".join(f"{label}.{key}={v}" for (label, key), v in found.candidates[i].items())
+
+
+def _write(
+    out: Path,
+    found: Tuned,
+    material: Material,
+    configurations: tuple[Configuration, ...],
+    how: dict[str, Any],
+) -> None:
+    import sys
+
+    from harness.fingerprint import code_hash, own_version
+    from harness.settings_file import SettingsFile, write_settings
+
+    settings: dict[str, dict[str, str]] = {found.label: {}}
+    for one in configurations:  # what stays as it is belongs to what was found
+        if one.settings:
+            settings[one.label] = dict(one.settings)
+    for (label, key), value in found.candidates[found.chosen].items():
+        settings.setdefault(label, {})[key] = value
+    estimate = {
+        str(size): {
+            "recall": round(found.estimate[size], 6),
+            "minus": {
+                other: [round(x, 6) for x in (gap.difference, gap.low, gap.high)]
+                for other, gap in found.against[size].items()
+            },
+        }
+        for size in found.estimate
+    }
+    provenance = {
+        **material.fingerprint(),
+        **how,
+        "label": found.label,
+        "folds": len(found.by_fold),
+        "candidates": len(found.candidates),
+        "chosen_by_fold": [name(found, i) for i in found.by_fold],
+        "cross_validated": estimate,
+        "failed": found.failed,
+        "code": {"version": own_version(), "sha256": code_hash()},
+    }
+    retrievers = {one.label: one.name for one in configurations}
+    rows = material.data.smallest.sha256
+    write_settings(out, SettingsFile(retrievers, settings, rows, provenance))
+    print(f"{out}: use it with --set @{out}", file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
