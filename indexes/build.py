@@ -1,0 +1,118 @@
+"""`python -m indexes.build MEMORIES.jsonl --out STORE`: memories to a lasting index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def build(
+    memories: Annotated[
+        Path, typer.Argument(help='A line a memory: {"text": ..., "id": ..., "label": ...}.')
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the store.")],
+    kind: Annotated[
+        str, typer.Option(metavar="auto|flat|hnsw|ivfpq|bm25s|milvus", help="What index.")
+    ] = "auto",
+    model: Annotated[
+        str, typer.Option(help="Packaged name, folder or hub name; not used by bm25s.")
+    ] = "all-MiniLM-L6-v2",
+    address: Annotated[
+        str | None, typer.Option(help="With milvus: a server. Default: a file in the store.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the store if it is there.")
+    ] = False,
+) -> None:
+    """Encode memories and build an index over them; an older store stays until it is whole."""
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+
+    with one_line_errors(DataError, OSError):
+        from indexes.memory_store import read_memories
+
+        if address and kind != "milvus":
+            raise UserError("--address goes with --kind milvus")
+        if out.exists() and not overwrite:
+            raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+        _build(read_memories(memories), out, kind, model, address)
+
+
+def _build(memories: list[Any], out: Path, kind: str, model: str, address: str | None) -> None:
+    import time
+
+    import numpy as np
+
+    from harness.progress import progress
+    from indexes.choose import kind_for, make_index
+    from indexes.embedding_store import EmbeddingStore, choose_store
+    from indexes.encoder import Encoder, model_hash
+    from indexes.memory_store import (
+        INDEX,
+        MILVUS,
+        StoreHeader,
+        encode_all,
+        replacing,
+        write_header,
+        write_texts,
+    )
+
+    chosen = kind_for(len(memories)) if kind == "auto" else kind
+    texts = [memory.text for memory in memories]
+    ids = np.array([memory.id for memory in memories], np.int64)
+    started = time.perf_counter()
+    with replacing(out) as draft:
+        if chosen == "bm25s":
+            index = make_index(chosen)
+            index.build(ids, texts)
+            header = StoreHeader(chosen, len(ids))
+        else:
+            place = choose_store(None)
+            encoder = Encoder(model, store=EmbeddingStore(place) if place else None)
+            settings: dict[str, Any] = {"width": encoder.width, "model": model}
+            if chosen == "milvus":
+                settings["address"] = address or str(draft / MILVUS)
+                settings["collection"] = "memories" if address is None else out.name
+            index = make_index(chosen, len(ids), **settings)
+            if len(index):
+                raise_not_empty(settings)
+            with progress("encoding", len(texts)) as advance:
+                vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
+            if chosen == "milvus":
+                index.add(ids, vectors, texts)  # type: ignore[attr-defined]
+            else:
+                index.build(ids, vectors)
+            header = StoreHeader(chosen, len(ids), model, model_hash(encoder.folder), encoder.width)
+            (draft / "vectors.npy").unlink()
+        index.save(draft / INDEX)
+        if chosen == "milvus":
+            index.close()  # type: ignore[attr-defined]
+        write_texts(draft, memories)
+        write_header(draft, header)
+    seconds = time.perf_counter() - started
+    print(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")
+
+
+def raise_not_empty(settings: dict[str, Any]) -> None:
+    """A collection on a server that holds something already isn't ours to fill."""
+    from harness.errors import UserError
+
+    raise UserError(
+        f"{settings['address']}: the collection `{settings['collection']}` is not empty."
+        " Drop it there, or build under another name"
+    )
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

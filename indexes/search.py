@@ -1,0 +1,95 @@
+"""`python -m indexes.search STORE "query"`: the best memories of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def search(
+    store: Annotated[Path, typer.Argument(help="Folder made by indexes.build.")],
+    query: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help='Many instead: a .jsonl with {"query": ...} lines.')
+    ] = None,
+    k: Annotated[int, typer.Option("-k", "--k", help="How many memories.")] = 5,
+    by: Annotated[
+        str,
+        typer.Option(metavar="vectors|text|both", help="Of a milvus store: what is searched."),
+    ] = "vectors",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object a query on stdout.")
+    ] = False,
+) -> None:
+    """Print rank, score, id and text of the best memories, best first."""
+    import json
+
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+
+    with one_line_errors(DataError, OSError):
+        from indexes.memory_store import MemoryStore
+
+        if (query is None) == (queries is None):
+            raise UserError("give a query, or --queries FILE")
+        if by not in ("vectors", "text", "both"):
+            raise UserError(f"--by {by}: choose vectors, text or both")
+        asked = [query] if query is not None else _read_queries(queries)
+        opened = MemoryStore(store)
+        for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
+            memories = opened.texts([int(i) for i in hits.ids])
+            rows = [
+                {"id": int(i), "score": round(float(score), 6), "text": memories[int(i)].text}
+                for i, score in zip(hits.ids, hits.scores, strict=True)
+            ]
+            if as_json:
+                print(json.dumps({"query": words, "hits": rows}, ensure_ascii=False))
+                continue
+            if len(asked) > 1:
+                print(f"# {words}")
+            for rank, row in enumerate(rows, 1):
+                print(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {row['text']}")
+            if not rows:
+                print("  nothing matches")
+
+
+def _read_queries(path: Path | None) -> list[str]:
+    from corpus.fields import Fields
+    from corpus.jsonl import Repairs, read_jsonl
+
+    assert path is not None
+    repairs = Repairs()
+    lines = read_jsonl(path, repairs)
+    return [Fields(path, line, repairs).text(value, "query") for line, value in lines]
+
+
+def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
+    from harness.errors import UserError
+    from harness.progress import progress
+
+    index = store.index
+    if index.kind == "bm25s":
+        return index.search(asked, k)
+    if by != "vectors" and index.kind != "milvus":
+        raise UserError(f"--by {by}: needs a milvus store, and this one is {index.kind}")
+    if by == "text":
+        return index.search_text(asked, k)
+    with progress("encoding", len(asked) if len(asked) > 1 else 0) as advance:
+        vectors, _ = store.encoder().encode(asked, advance)
+    return index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""`indexes.build`, `indexes.search` and `indexes.copy`: a user's own memories, kept and found."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from indexes.build import app as build_app
+from indexes.copy import app as copy_app
+from indexes.memory_store import MemoryStore
+from indexes.search import app as search_app
+from tests.conftest import write_lines
+
+TEXTS = [f"Keeps {a} in the {p}" for a in ("hens", "bees", "goats") for p in ("shed", "attic")]
+LINES = [{"text": text, "id": 100 + i * 3} for i, text in enumerate([*TEXTS, "喜欢喝绿茶"])]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "mine.jsonl", LINES)
+    return tmp_path
+
+
+def build(*words: str, code: int = 0) -> Any:
+    found = CliRunner().invoke(build_app, ["mine.jsonl", *words])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def search(*words: str, code: int = 0) -> Any:
+    found = CliRunner().invoke(search_app, [*words])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def refused(found: Any, words: str) -> None:
+    assert found.exit_code == 2, found.output
+    assert words in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["auto", "flat", "hnsw", "bm25s", "milvus"])
+def test_what_is_built_is_found_by_another_process(place: Path, kind: str) -> None:
+    build("--out", "store", "--kind", kind)
+    done = subprocess.run(
+        [sys.executable, "-m", "indexes.search", "store", "bees in the attic", "-k", "2", "--json"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["query"] == "bees in the attic"
+    assert len(found["hits"]) == 2
+    assert found["hits"][0] == {"id": 109, "text": "Keeps bees in the attic"} | {
+        "score": found["hits"][0]["score"]
+    }
+
+
+def test_text_and_many_queries(place: Path) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    write_lines(place / "q.jsonl", [{"query": "绿茶"}, {"query": "goats"}, {"query": "zebra"}])
+    shown = search("store", "--queries", "q.jsonl", "-k", "1").stdout
+    assert "# 绿茶\n  1  " in shown
+    assert "118  喜欢喝绿茶" in shown
+    assert "# zebra\n  nothing matches" in shown
+
+
+def test_milvus_by_text_and_by_both(place: Path) -> None:
+    build("--out", "store", "--kind", "milvus")
+    for by in ("text", "both"):
+        found = json.loads(search("store", "hens attic", "--by", by, "--json").stdout)
+        assert found["hits"][0]["id"] == 103
+    MemoryStore(Path("store")).index.close()  # type: ignore[attr-defined]
+
+
+def test_ids_are_line_numbers_unless_given(place: Path) -> None:
+    write_lines(place / "mine.jsonl", [{"text": text, "label": "Animals"} for text in TEXTS])
+    build("--out", "store", "--kind", "bm25s")
+    [memory] = MemoryStore(Path("store")).texts([4]).values()
+    assert memory == (4, TEXTS[4], "Animals")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"txt": "a"}, "unknown field `txt`"),
+        ({"id": 7}, "field `text` is missing"),
+        ({"text": 3, "id": 1}, "must be a string"),
+        ({"text": "a", "id": "7"}, "whole number"),
+        ({"text": "a", "id": -1}, "whole number"),
+        ({"text": "a", "id": True}, "whole number"),
+        ({"text": "a", "id": 103}, "id 103 stands on line 2 already"),
+        ({"text": "a"}, "some lines have an `id`"),
+    ],
+)
+def test_a_faulty_line_is_named_and_nothing_is_built(
+    place: Path, line: dict[str, Any], words: str
+) -> None:
+    write_lines(place / "mine.jsonl", [*LINES, line])
+    found = build("--out", "store", "--kind", "bm25s", code=2)
+    refused(found, words)
+    assert "mine.jsonl:8" in found.stderr
+    assert not Path("store").exists()
+
+
+def test_what_is_there_is_replaced_on_request_and_only_if_it_is_a_store(place: Path) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    refused(build("--out", "store", code=2), "--overwrite")
+    write_lines(place / "mine.jsonl", LINES[:2])
+    build("--out", "store", "--kind", "bm25s", "--overwrite")
+    assert len(MemoryStore(Path("store")).index) == 2
+    Path("papers").mkdir()
+    Path("papers/thesis.txt").write_text("years of work")
+    refused(build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is no store")
+    assert Path("papers/thesis.txt").read_text() == "years of work"
+    assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "papers", "store"]
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+import indexes.memory_store as module
+def slow(*words):
+    Path("half way").touch()
+    time.sleep(60)
+module.write_header = slow
+from indexes.build import main
+main()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_stopped_half_way_the_older_store_is_still_whole(place: Path, how: signal.Signals) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    write_lines(place / "mine.jsonl", LINES[:2])
+    words = ["mine.jsonl", "--out", "store", "--kind", "bm25s", "--overwrite"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not Path("half way").exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, how)
+    stderr = process.communicate(timeout=30)[1]
+    assert process.returncode not in (0, 1)
+    assert len(MemoryStore(Path("store")).index) == len(LINES)
+    if how != signal.SIGKILL:
+        assert stderr.count("\n") == 1, stderr
+        assert not list(place.glob(".store*"))
+
+
+def test_row_31_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
+    build("--out", "store", "--kind", "flat")
+    header = json.loads(Path("store/store.json").read_text())
+    mine = header["weights"]
+    Path("store/store.json").write_text(json.dumps({**header, "weights": "0123456789abcdef"}))
+    found = search("store", "bees", code=2)
+    refused(found, "0123456789abcdef")
+    assert mine in found.stderr
+
+
+@pytest.mark.parametrize("what", ["nothing", "file", "folder", "no index", "other count", "header"])
+def test_what_is_no_store_is_named(place: Path, what: str) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    if what == "no index":
+        Path("store/index").unlink()
+    elif what == "other count":
+        header = json.loads(Path("store/store.json").read_text())
+        Path("store/store.json").write_text(json.dumps({**header, "count": 9}))
+    elif what == "header":
+        Path("store/store.json").write_text('{"kind": ')
+    elif what == "folder":
+        Path("empty").mkdir()
+    path = {"nothing": "nowhere", "file": "mine.jsonl", "folder": "empty"}.get(what, "store")
+    refused(search(path, "bees", code=2), path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("store",), "--queries"),
+        (("store", "bees", "-k", "0"), "k 0"),
+        (("store", "bees", "--by", "smell"), "--by smell"),
+        (("store", "bees", "--by", "both"), "needs a milvus store"),
+    ],
+)
+def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said: str) -> None:
+    build("--out", "store", "--kind", "flat")
+    refused(search(*words, code=2), said)
+
+
+@pytest.mark.parametrize("kind", ["flat", "bm25s"])
+def test_a_copy_goes_on_where_it_stopped_and_agrees(place: Path, kind: str) -> None:
+    write_lines(place / "few.jsonl", LINES[:3])
+    build("--out", "all", "--kind", kind)
+    CliRunner().invoke(build_app, ["few.jsonl", "--out", "few", "--kind", kind])
+    address = f"copy-{kind}.db"
+    for store, new, held in (("few", 3, 3), ("all", 4, 7), ("all", 0, 7)):
+        found = CliRunner().invoke(copy_app, [store, "--to", address])
+        assert found.exit_code == 0, found.output
+        assert f"holds {held} memories, {new} new" in found.stdout
+        if kind == "flat" and store == "all":
+            assert "1.000 of the ten best" in found.stdout
+
+
+def test_a_server_that_is_away_is_one_line(place: Path) -> None:
+    build("--out", "store", "--kind", "flat")
+    found = CliRunner().invoke(copy_app, ["store", "--to", "http://127.0.0.1:9"])
+    refused(found, "http://127.0.0.1:9: Milvus can't be reached")
+    found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
+    refused(found, "can't be reached")
+    assert not Path("other").exists()
