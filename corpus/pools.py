@@ -157,7 +157,8 @@ class _Draw:
         _shuffle(members, rng, len(members))
         short = self.largest - len(members)
         if short > 0:
-            bank = [m for m in self.data.bank if m.text not in barred and m.text not in base]
+            taken = barred | base.keys()
+            bank = [m for m in self.data.bank if m.text not in taken]
             if len(bank) < short:
                 raise DataError(
                     f"the bank has {len(bank) + len(members)} distinct distractors for"

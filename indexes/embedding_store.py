@@ -67,22 +67,28 @@ class Space:
     used: float
 
 
-def choose_store(named: str | None) -> Path | None:
-    """The file that a command uses: `named`, else $RECALLBED_STORE, else one in the user's cache.
-
-    "none" is no store. Raises StoreError where a named one can't be used; one in the cache that
-    can't is left out, with a line on stderr.
-    """
+def store_path(named: str | None) -> Path | None:
+    """`named`, else $RECALLBED_STORE, else a file in the user's cache; None for "none"."""
     wish = named or os.environ.get("RECALLBED_STORE")
     if wish == "none":
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    path = Path(wish).expanduser() if wish else cache / "recallbed" / "embeddings.sqlite"
-    store = EmbeddingStore(path)
+    return Path(wish).expanduser() if wish else cache / "recallbed" / "embeddings.sqlite"
+
+
+def choose_store(named: str | None) -> Path | None:
+    """The store that a run uses: `store_path(named)`, made where there is none.
+
+    Raises StoreError where a named one can't be used; one in the cache that can't is left out,
+    with a line on stderr.
+    """
+    path = store_path(named)
+    if path is None:
+        return None
     try:
-        store.check()
+        EmbeddingStore(path).check()
     except StoreError as error:
-        if wish:
+        if named or os.environ.get("RECALLBED_STORE"):
             raise
         print(f"{error}. This run goes without", file=sys.stderr)
         return None

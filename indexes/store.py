@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,11 +17,13 @@ _FILE = typer.Option("--store", help="The store. Default: $RECALLBED_STORE, else
 
 def _open(named: str | None) -> EmbeddingStore:
     from harness.errors import UserError
-    from indexes.embedding_store import EmbeddingStore, choose_store
+    from indexes.embedding_store import EmbeddingStore, store_path
 
-    path = choose_store(named)
+    path = store_path(named)
     if path is None:
         raise UserError("no embedding store is in use. Give --store FILE")
+    if not path.exists():
+        raise UserError(f"{path}: there is no embedding store here yet")
     return EmbeddingStore(path)
 
 
@@ -42,6 +45,10 @@ def _describe(space: Space, models: dict[str, list[str]]) -> dict[str, Any]:
     }
 
 
+def _count(spaces: Sized) -> str:
+    return "1 space" if len(spaces) == 1 else f"{len(spaces)} spaces"
+
+
 @app.command()
 def show(
     store: Annotated[str | None, _FILE] = None,
@@ -58,7 +65,7 @@ def show(
         if as_json:
             print(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
             return
-        print(f"{opened.path}: {size / 2**20:.1f} MiB, {len(spaces)} spaces")
+        print(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
         for space in spaces:
             print(
                 f"  {', '.join(space['models'])} ({space['weights']}):"
@@ -102,7 +109,7 @@ def prune(
         opened.remove([space.id for space in chosen])
         freed = before - Path(opened.path).stat().st_size
         vectors = sum(space.vectors for space in chosen)
-        print(f"removed {len(chosen)} spaces, {vectors} vectors, {freed / 2**20:.1f} MiB")
+        print(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
 
 
 def main() -> None:

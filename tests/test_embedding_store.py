@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 from corpus.records import Memory
 from harness.errors import UserError
-from indexes.embedding_store import EmbeddingStore, choose_store
+from indexes.embedding_store import EmbeddingStore, StoreError, choose_store
 from indexes.encoder import Encoder
 from indexes.store import app
 from retrievers import RunContext
 from retrievers.dense import MiniLM
+from task3.sweep import app as sweep_app
 from tests.conftest import WriteRelease
 
 SPACE = {"weights": "w", "max_tokens": 8, "device": "cpu", "libraries": {"torch": "0"}}
@@ -73,6 +74,60 @@ def test_a_vector_that_is_there_stays_as_it_was(store: EmbeddingStore) -> None:
     before = all_of(store, TEXTS)
     store.write(SPACE, TEXTS, vectors_for(TEXTS, seed=1), ~none)
     assert all_of(store, TEXTS) == before
+
+
+def test_the_first_writers_vectors_are_given_to_the_second(store: EmbeddingStore) -> None:
+    """Else a run that was stopped would go on with other bits than it began with."""
+    none = np.zeros(len(TEXTS), bool)
+    first, second = vectors_for(TEXTS), vectors_for(TEXTS, seed=1)
+    store.write(SPACE, TEXTS[3:6], first[3:6], none[3:6])
+    kept = store.write(SPACE, TEXTS, second, none)
+    assert (kept[3:6] == first[3:6]).all()
+    assert (kept[:3] == second[:3]).all()
+    assert (kept[6:] == second[6:]).all()
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_stored(store: EmbeddingStore) -> None:
+    none = np.zeros(len(TEXTS), bool)
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), none)
+    pages = store._open().execute("PRAGMA page_count").fetchone()[0]
+    store._open().execute(f"PRAGMA max_page_count = {pages + 1}")
+    texts = [f"text {i}" for i in range(4000)]
+    with pytest.raises(StoreError, match="full") as caught:
+        store.write(SPACE, texts, vectors_for(texts), np.zeros(4000, bool))
+    assert "\n" not in str(caught.value)
+    again = EmbeddingStore(store.path)
+    assert len(all_of(again, TEXTS)) == len(TEXTS)
+    assert all_of(again, texts) == {}
+    again.write(SPACE, texts, vectors_for(texts), np.zeros(4000, bool))  # once there is room
+    assert len(all_of(again, texts)) == 4000
+
+
+def test_a_store_that_is_read_only_is_one_line(store: EmbeddingStore) -> None:
+    store.check()
+    store._open().execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreError, match="readonly"):
+        store.keep_settings({"a": 1}, {"weights": "w"})
+
+
+def test_stopped_while_writing_nothing_is_half_written(
+    store: EmbeddingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between two vectors of a batch."""
+    count = iter([0, 0, 0])
+
+    def stop(data: bytes) -> int:
+        if next(count, None) is None:
+            raise KeyboardInterrupt
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr("indexes.embedding_store.zlib.crc32", stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    assert all_of(store, TEXTS) == {}
+    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+    assert len(all_of(store, TEXTS)) == len(TEXTS)
 
 
 def test_no_text_stands_in_the_file(store: EmbeddingStore) -> None:
@@ -149,12 +204,15 @@ def test_anything_else_is_named_and_left_as_it_is(tmp_path: Path, how: str, word
         EmbeddingStore(path).check()
 
 
-def test_a_vector_of_the_wrong_length_is_an_error_and_never_used(store: EmbeddingStore) -> None:
+@pytest.mark.parametrize(
+    "damaged", ["substr(data, 1, 8)", "data || x'00000000'", "x'0000803f' || substr(data, 5)", "''"]
+)
+def test_a_damaged_vector_is_an_error_and_never_used(store: EmbeddingStore, damaged: str) -> None:
     store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
     store.close()
     with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE vector SET data = substr(data, 1, 8) WHERE rowid = 3")
-    with pytest.raises(UserError, match="damaged"):
+        connection.execute(f"UPDATE vector SET data = {damaged} WHERE rowid = 3")
+    with pytest.raises(StoreError, match="damaged"):
         all_of(store, TEXTS)
 
 
@@ -258,7 +316,6 @@ def test_killed_while_encoding_and_resumed_ends_as_an_unbroken_run(
     release(write_release)
     monkeypatch.chdir(tmp_path)
     settings = ("--set", "minilm.batch_size=4")
-    assert sweep("--out", "whole", "--store", "one.sqlite", *settings).returncode == 0
     words = ["--data", "release", "--distractors", "5,20", "--retriever", "minilm", *settings]
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, *words, "--out", "cut", "--store", "two.sqlite"],
@@ -272,8 +329,10 @@ def test_killed_while_encoding_and_resumed_ends_as_an_unbroken_run(
     process.wait()
     kept = sum(space.vectors for space in EmbeddingStore(Path("two.sqlite")).spaces())
     assert kept == 3 * 4
-    done = sweep("--out", "cut", "--store", "two.sqlite", "--resume", "--workers", "2", *settings)
-    assert done.returncode == 0, done.stderr[-500:]
+    again = ["--out", "cut", "--store", "two.sqlite", "--resume", "--workers", "2"]
+    for more in (["--out", "whole", "--store", "one.sqlite"], again):
+        done = CliRunner().invoke(sweep_app, [*words, *more])
+        assert done.exit_code == 0, done.output
     assert Path("cut/rows.jsonl").read_bytes() == Path("whole/rows.jsonl").read_bytes()
 
 
@@ -346,7 +405,15 @@ def test_show_and_prune(store: EmbeddingStore) -> None:
     assert refused.exit_code == 2
     assert "say what to remove" in refused.stderr
     assert "removed 0 spaces" in run("prune", "--older-than", "1").stdout
-    assert "removed 1 spaces, 14 vectors" in run("prune", "--model", "my model").stdout
+    assert "removed 1 space, 14 vectors" in run("prune", "--model", "my model").stdout
     assert [space.vectors for space in store.spaces()] == [3]
-    assert "removed 1 spaces" in run("prune", "--all").stdout
+    assert "removed 1 space" in run("prune", "--all").stdout
     assert store.spaces() == []
+
+
+def test_show_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "typo.sqlite"
+    done = CliRunner().invoke(app, ["show", "--store", str(path)])
+    assert done.exit_code == 2
+    assert "no embedding store here" in done.stderr
+    assert not path.exists()
