@@ -313,7 +313,7 @@ def test_a_second_sweep_imports_neither_torch_nor_sentence_transformers(
 def test_killed_while_encoding_and_resumed_ends_as_an_unbroken_run(
     write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release(write_release)
+    release(write_release, 8)
     monkeypatch.chdir(tmp_path)
     settings = ("--set", "minilm.batch_size=4")
     words = ["--data", "release", "--distractors", "5,20", "--retriever", "minilm", *settings]
