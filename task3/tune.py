@@ -194,6 +194,12 @@ def _write(
     from harness.fingerprint import code_hash, own_version
     from harness.settings_file import SettingsFile, write_settings
 
+    grid: dict[str, list[str]] = {}
+    for candidate in found.candidates:
+        for (label, key), value in candidate.items():
+            values = grid.setdefault(f"{label}.{key}", [])
+            if value not in values:
+                values.append(value)
     settings: dict[str, dict[str, str]] = {found.label: {}}
     for one in configurations:  # what stays as it is belongs to what was found
         if one.settings:
@@ -216,6 +222,7 @@ def _write(
         "label": found.label,
         "folds": len(found.by_fold),
         "candidates": len(found.candidates),
+        "grid": grid,
         "chosen_by_fold": [name(found, i) for i in found.by_fold],
         "cross_validated": estimate,
         "failed": found.failed,

@@ -234,6 +234,7 @@ def test_a_table_and_a_file_with_its_provenance(release: Path, tmp_path: Path) -
     assert set(file.settings["h"]) == {"legs", "scale", "weights"}
     how = file.provenance
     assert (how["candidates"], how["folds"], how["objective"], how["k"]) == (2, 3, "floor", 1)
+    assert how["grid"] == {"h.weights": ["0.5,0.5", "0.9,0.1"]}
     assert how["data"]["queries"] == 40
     assert how["data"]["split"] == "dev"
     assert how["pools"]["strategy"] == "released"
