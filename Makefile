@@ -21,7 +21,7 @@ lint: $(VENV)/.lint
 # The picture of the README.
 curve: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m task3.sweep --retriever bm25 --retriever minilm \
-		--out runs/sample-curve --overwrite
+		--retriever hybrid --out runs/sample-curve --overwrite
 	$(VENV)/bin/python -m analysis.curves runs/sample-curve --out docs/sample_curve.png
 
 $(VENV)/bin/python:
