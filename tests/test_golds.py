@@ -106,3 +106,41 @@ def test_a_large_pool_of_equal_scores() -> None:
     # The mean of the smallest of 20 among 1,000 places is 1001 / 21; its inverse is larger.
     assert 21 / 1001 < golds.first_reciprocal_rank(ties) < 0.1
     assert 0 < golds.ndcg(10, ties) < 0.05
+
+
+def test_the_first_of_twenty_golds_among_a_thousand() -> None:
+    # By the survival function: P(R >= j) = C(1000 - j + 1, 20) / C(1000, 20).
+    later = [math.comb(1001 - j, 20) / math.comb(1000, 20) for j in range(1, 983)]
+    wanted = math.fsum((later[j - 1] - later[j]) / j for j in range(1, 982))
+    assert golds.first_reciprocal_rank([(0, 1000)] * 20) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_pools_far_larger_do_not_overflow() -> None:
+    ties = [(0, 100_000)] * 50
+    assert golds.recall_any(1000, ties) == pytest.approx(
+        1 - math.prod((99_950 - i) / (100_000 - i) for i in range(1000)), rel=1e-9
+    )
+    assert 0 < golds.recall_all(50_000, ties) < 1e-10
+    assert 0 < golds.first_reciprocal_rank(ties) < 1
+
+
+def test_values_worked_out_by_hand() -> None:
+    # Six memories score 3, 2, 2, 2, 1, 1; the golds are the first, one of the 2s, one of the 1s.
+    ties = [(0, 1), (1, 3), (4, 2)]
+    assert golds.recall(2, ties) == pytest.approx(4 / 9)
+    assert (golds.recall_any(1, ties), golds.recall_all(5, ties)) == (1, 0.5)
+    assert golds.recall_bounds(2, ties) == pytest.approx((1 / 3, 2 / 3))
+    # Two golds among three equal: they have the first two places with probability 1/3.
+    pair = [(0, 3), (0, 3)]
+    assert golds.recall_all(2, pair) == pytest.approx(1 / 3)
+    assert golds.first_reciprocal_rank(pair) == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize(
+    ("above", "tied", "ties"),
+    [(3, 2, [(3, 2)]), ([3], [2], [(3, 2)]), ([0, 5], [1, 4], [(0, 1), (5, 4)])],
+)
+def test_a_row_keeps_its_ties_as_numbers_or_lists(
+    above: int | list[int], tied: int | list[int], ties: list[tuple[int, int]]
+) -> None:
+    assert golds.ties_of({"above": above, "tied": tied}) == ties
