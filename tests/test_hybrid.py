@@ -39,7 +39,7 @@ class TestDefault(RetrieverContract):
 
 class TestRanks(RetrieverContract):
     def make(self) -> Retriever:
-        return Hybrid(fusion="rrf")
+        return Hybrid.of({"a": BM25(), "b": Overlap()}, fusion="rrf")
 
 
 class TestThreeLegs(RetrieverContract):
@@ -50,7 +50,7 @@ class TestThreeLegs(RetrieverContract):
 
 class TestNested(RetrieverContract):
     def make(self) -> Retriever:
-        return Hybrid.of({"inner": Hybrid.of({"a": BM25(), "b": Overlap()}), "c": MiniLM()})
+        return Hybrid.of({"inner": Hybrid.of({"a": BM25(), "b": Overlap()}), "c": BM25(k1=0)})
 
 
 class Told(Overlap):
@@ -254,7 +254,7 @@ def test_settings_hold_those_of_the_legs() -> None:
 
 def sweep(release: Path, out: Path, workers: int = 1, **settings: str) -> bytes:
     words = [f"h.{key}={value}" for key, value in settings.items()]
-    configurations = parse_configurations(["bm25", "h=hybrid"], ["h.legs=bm25,minilm", *words])
+    configurations = parse_configurations(["bm25", "h=hybrid"], ["h.legs=bm25,overlap", *words])
     config = SweepConfig(
         configurations, release, pools="released", distractors=(3,), workers=workers, out=out
     )
