@@ -34,6 +34,11 @@ def material_of(run: Run, data: Path | None) -> Material:
     Raises UserError where `data` (the embedded sample where it is None) isn't what it was made on.
     """
     made_on, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
+    if data is None and not made_on["sample"]:
+        raise UserError(
+            f"{run.path}: was made on other data than the sample."
+            " Give --data what the sweep was given"
+        )
     own = made_on["split"].endswith((".jsonl", ".jsonl.gz"))
     material = gather(
         data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
     """
     from harness.errors import UserError
 
-    if len(words) == len(sizes) == 1 and not words[0].startswith(f"{sizes[0]}="):
+    if len(words) == len(sizes) == 1 and not re.match(r"\d+=", words[0]):
         return {sizes[0]: Path(words[0])}
     files: dict[int, Path] = {}
     for word in words:
