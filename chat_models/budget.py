@@ -1,0 +1,84 @@
+"""A bound on what a run may spend, kept before a call is sent and not after."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import NoReturn
+
+from chat_models.base import BudgetReached, Usage
+from chat_models.prices import Price
+from harness.errors import UserError
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The most that a call under way may take, by its estimate."""
+
+    tokens_in: int
+    tokens_out: int
+    cost: float
+
+
+class Budget:
+    """Bounds on the tokens and the money of all calls sent since it was made; None for no bound.
+
+    A call is let through if all that was spent, all that is reserved for calls under way and its
+    own estimate (prompt, and the longest reply it may get) stay within the bounds. Replies from a
+    cache are not calls. One budget may be shared by several models and threads.
+    """
+
+    def __init__(self, max_tokens: int | None = None, max_cost: float | None = None) -> None:
+        if max_tokens is not None and max_tokens < 1:
+            raise UserError(f"--max-tokens-total {max_tokens}: must be at least 1")
+        if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
+            raise UserError(f"--max-cost {max_cost}: must be more than 0")
+        self.max_tokens, self.max_cost = max_tokens, max_cost
+        self.spent = Usage()
+        """All calls sent, with estimates for those that told no tokens or were cut off."""
+        self._cost = self._reserved_cost = 0.0
+        self._reserved = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise UserError("a budget can't be shared with other processes: use --workers 1")
+
+    def check_price(self, model: str, price: Price | None) -> None:
+        """Raises UserError where a bound on cost can't be kept for want of a price."""
+        if self.max_cost is not None and price is None:
+            raise UserError(
+                f"--max-cost can't be kept: no price for `{model}`."
+                " Add it to the table of prices, or bound the tokens with --max-tokens-total"
+            )
+
+    def reserve(self, tokens_in: int, tokens_out: int, price: Price | None) -> Reservation:
+        """Set aside what a call may take. Raises BudgetReached where that is too much."""
+        cost = price.of(tokens_in, tokens_out) if price else 0.0
+        with self._lock:
+            tokens = self.spent.estimate_in + self.spent.estimate_out + self._reserved
+            if self.max_tokens is not None and tokens + tokens_in + tokens_out > self.max_tokens:
+                raise BudgetReached(
+                    f"budget reached: {tokens} tokens spent or under way, the next call may take"
+                    f" {tokens_in + tokens_out}, and --max-tokens-total is {self.max_tokens}."
+                    " Run this again to go on from here"
+                )
+            spent = self._cost + self._reserved_cost
+            if self.max_cost is not None and spent + cost > self.max_cost:
+                raise BudgetReached(
+                    f"budget reached: {spent:.4f} spent or under way, the next call may cost"
+                    f" {cost:.4f}, and --max-cost is {self.max_cost}."
+                    " Run this again to go on from here"
+                )
+            self._reserved += tokens_in + tokens_out
+            self._reserved_cost += cost
+        return Reservation(tokens_in, tokens_out, cost)
+
+    def settle(self, held: Reservation, usage: Usage, price: Price | None) -> None:
+        """Replace a reservation by what the call took."""
+        cost = price.of(usage.estimate_in, usage.estimate_out) if price else 0.0
+        with self._lock:
+            self._reserved -= held.tokens_in + held.tokens_out
+            self._reserved_cost -= held.cost
+            self.spent += usage
+            self._cost += cost

@@ -1,0 +1,404 @@
+"""Any model behind an OpenAI-compatible address: hosted, vLLM, llama.cpp's server, Ollama."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from chat_models.address import choose_address, choose_key
+from chat_models.background import BackgroundLoop
+from chat_models.base import (
+    JSON,
+    BudgetReached,
+    Cause,
+    ChatModel,
+    Failure,
+    Message,
+    Reply,
+    Request,
+    Rung,
+    Usage,
+)
+from chat_models.budget import Budget, Reservation
+from chat_models.cache import ReplyCache, Stored, key_of
+from chat_models.pace import Pace, backoff
+from chat_models.prices import Prices
+from chat_models.responses import Trouble, read_completion, read_error
+from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
+from chat_models.tokens import estimate_messages, estimate_text
+from harness.errors import UserError
+
+LADDER = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
+# A last rung that was reached by failing is settled too, or a hopeless model would climb the
+# ladder anew for every request, one at a time.
+_SETTLING = (Cause.SCHEMA, Cause.NO_JSON)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Requests that stop together: after the first error no further call of theirs is sent."""
+
+    error: UserError | None = None
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass
+class _Engine:
+    """What lives in one process: the loop, the connections, and the calls under way."""
+
+    loop: BackgroundLoop
+    client: Any
+    slots: asyncio.Semaphore
+    pace: Pace
+    under_way: dict[bytes, asyncio.Task[RawReply | Failure]] = field(default_factory=dict)
+    reserved: set[asyncio.Future[None]] = field(default_factory=set)
+    rungs: dict[bytes, Rung] = field(default_factory=dict)
+    probing: dict[bytes, asyncio.Lock] = field(default_factory=dict)
+
+
+class OpenAIModel(ChatModel):
+    """`model` at `base_url`, with `max_in_flight` calls at once and `requests_per_minute` started.
+
+    A call that meets a time-out (`timeout` seconds for all of it), a cut connection, 408, 409, 429
+    or 5xx is repeated up to `retries` times, the first after `first_wait` seconds or what
+    Retry-After says. A wrong key, an unknown model or an address where nothing has ever answered
+    raise UserError at once: every further call would fail alike. `extra_body` is sent along as it
+    is. Without a `cache` no reply outlives the call.
+    """
+
+    libraries = ("openai", "pydantic")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        key_env: str | None = None,
+        cache: ReplyCache | Path | None = None,
+        budget: Budget | None = None,
+        prices: Prices | None = None,
+        max_in_flight: int = 8,
+        requests_per_minute: float | None = None,
+        timeout: float = 120.0,
+        retries: int = 5,
+        first_wait: float = 1.0,
+        context: int | None = None,
+        extra_body: Mapping[str, JSON] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if max_in_flight < 1:
+            raise UserError(f"max_in_flight {max_in_flight}: must be at least 1")
+        if not timeout > 0:
+            raise UserError(f"timeout {timeout}: must be more than 0 seconds")
+        if retries < 0 or not first_wait >= 0:
+            raise UserError(f"retries {retries}, first_wait {first_wait}: must not be negative")
+        self.name, self.context = model, context
+        self.address = choose_address(base_url)
+        self._key = choose_key(api_key, key_env, self.address)
+        self._cache = ReplyCache(cache) if isinstance(cache, Path) else cache
+        self.budget = budget or Budget()
+        self._price = (prices or Prices()).by_model.get(model)
+        self.budget.check_price(model, self._price)
+        self._max_in_flight, self._per_minute = max_in_flight, requests_per_minute
+        Pace(requests_per_minute)  # refuses a wrong rate now and not at the first call
+        self._timeout, self._retries, self._first_wait = timeout, retries, first_wait
+        self._extra_body, self._seed = dict(extra_body or {}), seed
+        self._length_name = "max_tokens"
+        self._answered = False
+        self._engine: _Engine | None = None
+        self.sent = 0
+        """Calls sent, repeated ones included."""
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self.name!r}, base_url={self.address!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None}
+
+    def settings(self) -> Mapping[str, JSON]:
+        """The model, its address and what else is sent along."""
+        return {"model": self.name, "address": self.address, "extra_body": self._extra_body}
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """An estimate: the tokenizer is the server's."""
+        return estimate_messages(messages)
+
+    def complete(self, request: Request) -> Reply | Failure:
+        """The answer to one request, from the cache or the server."""
+        return self.complete_all([request])[0]
+
+    def complete_all(self, requests: Sequence[Request]) -> list[Reply | Failure]:
+        """One answer a request, in order; equal ones are sent once.
+
+        Where a budget or a user's mistake ends it, the calls under way are waited for and stored.
+        """
+        engine = self._start()
+        return engine.loop.run(self._all(engine, requests))
+
+    def recall(self, request: Request) -> Reply | Failure | None:
+        """The answer that the cache holds, None where a call would be needed."""
+        cache = self._cache
+        if cache is None:
+            return None
+        request = _encodable(request)
+        known = self._known_rung(request)
+        conversation = converse(request, LADDER if known is None else (known,))
+        return replay(conversation, lambda ask: self._stored(request, ask))
+
+    def close(self) -> None:
+        """Close connections and the cache; the next request opens them again."""
+        if self._engine is not None:
+            self._engine.loop.run(self._engine.client.close())
+            self._engine.loop.close()
+            self._engine = None
+        if self._cache is not None:
+            self._cache.close()
+
+    def _start(self) -> _Engine:
+        if self._engine is None:
+            try:
+                from openai import AsyncOpenAI
+            except ImportError:
+                raise UserError(
+                    "chat models behind an address need one more package."
+                    " Run: pip install 'recallbed[llm]'"
+                ) from None
+            client = AsyncOpenAI(
+                base_url=self.address,
+                api_key=self._key.value,
+                max_retries=0,
+                timeout=self._timeout,
+            )
+            slots = asyncio.Semaphore(self._max_in_flight)
+            self._engine = _Engine(BackgroundLoop(), client, slots, Pace(self._per_minute))
+        return self._engine
+
+    async def _all(self, engine: _Engine, requests: Sequence[Request]) -> list[Reply | Failure]:
+        batch = _Batch()
+
+        async def one(request: Request) -> Reply | Failure | None:
+            try:
+                return await self._answer(engine, batch, _encodable(request))
+            except UserError as error:
+                batch.error = batch.error or error
+                return None
+
+        answers = await asyncio.gather(*map(one, requests))
+        batch.check()
+        return [answer for answer in answers if answer is not None]
+
+    async def _answer(self, engine: _Engine, batch: _Batch, request: Request) -> Reply | Failure:
+        """The conversation over the rung that works, which the first request finds out alone."""
+        if request.schema is None:
+            return (await self._converse(engine, batch, request, ()))[0]
+        place = self._rung_key(request)
+        if self._rung(engine, place) is None:
+            async with engine.probing.setdefault(place, asyncio.Lock()):
+                if self._rung(engine, place) is None:
+                    answer, rung = await self._converse(engine, batch, request, LADDER)
+                    settled = isinstance(answer, Reply) or answer.cause in _SETTLING
+                    if rung is not None and settled:
+                        kept = self._cache.keep_rung(place, rung) if self._cache else rung
+                        engine.rungs[place] = kept
+                    return answer
+        rung = self._rung(engine, place)
+        assert rung is not None
+        return (await self._converse(engine, batch, request, (rung,)))[0]
+
+    async def _converse(
+        self, engine: _Engine, batch: _Batch, request: Request, rungs: Sequence[Rung]
+    ) -> tuple[Reply | Failure, Rung | None]:
+        """The answer, and the rung at which it was found."""
+        conversation = converse(request, rungs)
+        ask = next(conversation)
+        while True:
+            came = await self._reply(engine, batch, request, ask)
+            try:
+                ask = conversation.send(came)
+            except StopIteration as end:
+                answer: Reply | Failure = end.value
+                return answer, ask.rung
+
+    def _rung(self, engine: _Engine, place: bytes) -> Rung | None:
+        if place not in engine.rungs and self._cache is not None:
+            stored = self._cache.rung(place)
+            if stored is not None:
+                engine.rungs[place] = stored
+        return engine.rungs.get(place)
+
+    def _known_rung(self, request: Request) -> Rung | None:
+        if request.schema is None or self._cache is None:
+            return None
+        return self._cache.rung(self._rung_key(request))
+
+    def _rung_key(self, request: Request) -> bytes:
+        # A server may take one schema and refuse another, so each is tried.
+        return key_of({**self.settings(), "schema": _schema(request)})
+
+    def _cache_key(self, request: Request, ask: Ask) -> bytes:
+        return key_of(
+            {
+                **self.settings(),
+                "messages": [[m.role, m.content] for m in ask.messages],
+                "schema": _schema(request),
+                "rung": ask.rung,
+                "max_tokens": request.max_tokens,
+                "temperature": request.temperature,
+                "seed": request.seed,
+                "sample": request.sample,
+            }
+        )
+
+    def _stored(self, request: Request, ask: Ask) -> RawReply | None:
+        found = self._cache.get(self._cache_key(request, ask)) if self._cache else None
+        return None if found is None else RawReply(found.text, found.usage, from_cache=True)
+
+    async def _reply(
+        self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
+    ) -> RawReply | Failure:
+        """One reply: stored, or on its way already, or sent for."""
+        stored = self._stored(request, ask)
+        if stored is not None:
+            return stored
+        key = self._cache_key(request, ask)
+        task = engine.under_way.get(key)
+        if task is not None:
+            came = await asyncio.shield(task)
+            return replace(came, from_cache=True) if isinstance(came, RawReply) else came
+        task = asyncio.create_task(self._call(engine, batch, request, ask, key))
+        engine.under_way[key] = task
+        try:
+            return await task
+        finally:
+            engine.under_way.pop(key, None)
+
+    async def _call(
+        self, engine: _Engine, batch: _Batch, request: Request, ask: Ask, key: bytes
+    ) -> RawReply | Failure:
+        """Send for a reply until one comes, and store it before anyone sees it."""
+        async with engine.slots:
+            for attempt in count(1):
+                came = await self._attempt(engine, batch, request, ask)
+                if isinstance(came, RawReply):
+                    if self._cache is None:
+                        return came
+                    stored = self._cache.put(key, Stored(came.text, came.usage))
+                    return RawReply(stored.text, stored.usage)
+                trouble = came
+                if not came.again or attempt > self._retries:
+                    break
+                wait = backoff(self._seed, key.hex(), attempt, self._first_wait)
+                if came.retry_after is not None:
+                    # The limit is the key's, not this call's: all wait.
+                    engine.pace.hold(came.retry_after)
+                    wait = max(wait, came.retry_after)
+                await asyncio.sleep(wait)
+        if trouble.unreachable and not self._answered:
+            raise UserError(f"no server answers at {self.address} ({trouble.failure.detail})")
+        return trouble.failure
+
+    async def _attempt(
+        self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
+    ) -> RawReply | Trouble:
+        """One call, inside the budget and at its turn."""
+        tokens_in = estimate_messages(ask.messages)
+        held = await self._reserve(engine, batch, tokens_in, request.max_tokens)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        engine.reserved.add(done)
+        used = Usage()
+        try:
+            await asyncio.sleep(engine.pace.turn())
+            batch.check()
+
+            def estimate(text: str) -> Usage:
+                size = estimate_text(text)
+                return Usage(1, unreported=1, estimated_in=tokens_in, estimated_out=size)
+
+            came = await self._post(engine, request, ask)
+            if isinstance(came, Trouble):
+                used = estimate("") if came.billed else Usage()
+                return came
+            reply, used = read_completion(came, self._key.struck_out, estimate)
+            return reply
+        finally:
+            self.budget.settle(held, used, self._price)
+            engine.reserved.discard(done)
+            done.set_result(None)
+
+    async def _reserve(
+        self, engine: _Engine, batch: _Batch, tokens_in: int, tokens_out: int
+    ) -> Reservation:
+        """Room in the budget, waiting for calls under way: they may take less than reserved."""
+        while True:
+            batch.check()
+            try:
+                return self.budget.reserve(tokens_in, tokens_out, self._price)
+            except BudgetReached:
+                if not engine.reserved:
+                    raise
+            await asyncio.wait(engine.reserved, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _post(self, engine: _Engine, request: Request, ask: Ask) -> Any:
+        """The completion as it came, or Trouble. Raises UserError where no call will do better."""
+        from openai import APIStatusError, OpenAIError
+
+        self.sent += 1
+        length_name = self._length_name
+        try:
+            async with asyncio.timeout(self._timeout):
+                completion = await engine.client.chat.completions.create(
+                    **self._parameters(request, ask)
+                )
+        except (OpenAIError, TimeoutError, ValueError) as error:
+            self._answered = self._answered or isinstance(error, APIStatusError)
+            trouble = read_error(error, self.name, self.address, self._key.struck_out)
+            if trouble.length_name and length_name == "max_tokens":
+                self._length_name = "max_completion_tokens"
+                return await self._post(engine, request, ask)
+            return trouble
+        self._answered = True
+        return completion
+
+    def _parameters(self, request: Request, ask: Ask) -> dict[str, JSON]:
+        sent: dict[str, JSON] = {
+            "model": self.name,
+            "messages": [{"role": m.role, "content": m.content} for m in ask.messages],
+            self._length_name: request.max_tokens,
+        }
+        if request.temperature is not None:
+            sent["temperature"] = request.temperature
+        if request.seed is not None:
+            sent["seed"] = request.seed
+        if ask.rung is Rung.JSON_MODE:
+            sent["response_format"] = {"type": "json_object"}
+        elif ask.rung is Rung.STRICT and request.schema is not None:
+            wanted = {
+                "name": request.schema.__name__,
+                "strict": True,
+                "schema": strict_schema(request.schema),
+            }
+            sent["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        if self._extra_body:
+            sent["extra_body"] = self._extra_body
+        return sent
+
+
+def _schema(request: Request) -> JSON:
+    return None if request.schema is None else request.schema.model_json_schema()
+
+
+def _encodable(request: Request) -> Request:
+    """The request without halves of surrogate pairs, which can't be sent."""
+    messages = tuple(
+        Message(m.role, m.content.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        for m in request.messages
+    )
+    return replace(request, messages=messages)
