@@ -10,16 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.metrics import ranked
 from analysis.official import prediction_row
+from analysis.rows import failed_row, scored_row
 from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
+from corpus.custom import is_custom
 from corpus.material import Material, gather
-from corpus.pools import Pool
+from corpus.pools import STRATEGIES, Pool
 from corpus.records import Task3Row
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import difference
-from harness.run_folder import SCORES, encode_row
+from harness.run_folder import MANIFEST, SCORES, encode_row, is_count
+
+_PLACE = ("query", "retriever", "distractors", "pool")
+_RANKS = (*_PLACE, "gold", "above", "tied", "top")
 
 
 class _Cell(NamedTuple):
@@ -33,13 +39,13 @@ def material_of(run: Run, data: Path | None) -> Material:
 
     Raises UserError where `data` (the embedded sample where it is None) isn't what it was made on.
     """
-    made_on, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
+    made_on, pools = _origin(run)
     if data is None and not made_on["sample"]:
         raise UserError(
             f"{run.path}: was made on other data than the sample."
             " Give --data what the sweep was given"
         )
-    own = made_on["split"].endswith((".jsonl", ".jsonl.gz"))
+    own = data is not None and is_custom(data)
     material = gather(
         data,
         made_on["split"],
@@ -54,6 +60,24 @@ def material_of(run: Run, data: Path | None) -> Material:
             f"{run.path}: was made on other data ({found}). Give --data what the sweep was given"
         )
     return material
+
+
+def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run's manifest says of its data and its pools."""
+    data, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
+    sound = (
+        isinstance(data, dict)
+        and isinstance(data.get("sample"), bool)
+        and isinstance(data.get("split"), str)
+        and is_count(data.get("queries"))
+        and pools.get("strategy") in STRATEGIES
+        and isinstance(pools.get("distractors"), list)
+        and bool(pools["distractors"])
+        and all(map(is_count, [*pools["distractors"], *pools["seeds"]]))
+    )
+    if not sound:
+        raise UserError(f"{run.path / MANIFEST}: doesn't say what data the run was made on")
+    return data, pools
 
 
 def export_trec(path: Path, data: Path | None, out: Path) -> list[Path]:
@@ -147,25 +171,52 @@ def _scored(
             " Finish it with --resume"
         )
     with path.open("rb") as stream:
-        for number, (row, line) in enumerate(zip(run.rows, stream, strict=False)):
-            size, seed, query = plan[number % len(plan)]
-            pool = material.pools.pools[size, seed][query]
-            scores = _read_scores(line, row["pool"], len(pool), f"{path}:{number + 1}")
-            yield _Cell(row["retriever"], size, seed), material.pools.rows[query], pool, scores
+        for number, row in enumerate(run.rows):
+            cell = _Cell(run.labels[number // len(plan)], *plan[number % len(plan)][:2])
+            query = plan[number % len(plan)][2]
+            given, pool = material.pools.rows[query], material.pools.pools[cell[1:]][query]
+            memories = material.pools.texts(pool)
+            kept = _read_line(stream.readline())
+            scores = None if row["error"] is not None else _read_scores(kept, len(pool))
+            place = given.benchmark_id, cell.label, cell.size
+            # Made again from its scores, a row is what the sweep made: neither file is damaged.
+            if scores is None:
+                again = failed_row(place, memories, pool.golds, row["error"] or "")
+            else:
+                again = scored_row(place, memories, pool.golds, scores)
+            if [kept.get(key) for key in _PLACE] != [row[key] for key in _PLACE] or any(
+                row[key] != again[key] for key in _RANKS
+            ):
+                raise UserError(
+                    f"{path}:{number + 1}: not the scores of its row."
+                    " Start the sweep again with --overwrite"
+                )
+            yield cell, given, pool, scores
+        if stream.read(1):
+            raise UserError(
+                f"{path}: has more lines than the run has rows."
+                " Start the sweep again with --overwrite"
+            )
 
 
-def _read_scores(line: bytes, pool: str, size: int, where: str) -> NDArray[np.float32] | None:
+def _read_line(line: bytes) -> dict[str, Any]:
+    """The object of a line of scores; an empty one where it is none."""
     try:
         value = json.loads(line)
-        scores = value["scores"]
-        if value["pool"] == pool and scores is None:
-            return None
-        found = np.asarray(scores, np.float32)
-        if value["pool"] == pool and found.shape == (size,) and np.isfinite(found).all():
-            return found
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise UserError(f"{where}: not the scores of its row. Start the sweep again with --overwrite")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
+def _read_scores(kept: dict[str, Any], size: int) -> NDArray[np.float32] | None:
+    """The scores of a line, None where it holds none for a pool of `size`."""
+    scores = kept.get("scores")
+    if not isinstance(scores, list) or not all(type(score) is float for score in scores):
+        return None
+    try:
+        return ranked(scores, size)
+    except ValueError:
+        return None
 
 
 def _stem(material: Material, size: int, seed: int) -> str:

@@ -21,11 +21,12 @@ def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
 
     if len(words) == len(sizes) == 1 and not re.match(r"\d+=", words[0]):
         return {sizes[0]: Path(words[0])}
+    by_name = {str(size): size for size in sizes}
     files: dict[int, Path] = {}
     for word in words:
         number, equals, name = word.partition("=")
-        size = int(number) if number.isascii() and number.isdigit() else 0
-        if not (equals and name and size in sizes):
+        size = by_name.get(number, 0)
+        if not (equals and name and size):
             raise UserError(
                 f"{word}: write SIZE=FILE, SIZE being one of {', '.join(map(str, sizes))}"
             )

@@ -53,6 +53,8 @@ def read_run_file(path: Path) -> dict[str, dict[str, tuple[float, int]]]:
     """
     found: dict[str, dict[str, tuple[float, int]]] = {}
     for number, line in _lines(path):
+        if line.startswith("version https://git-lfs"):
+            raise DataError("this is a Git LFS pointer, not the data", path=path, line=number)
         columns = line.split()
         if len(columns) != 6:
             raise DataError(
@@ -84,8 +86,11 @@ def read_run_file(path: Path) -> dict[str, dict[str, tuple[float, int]]]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as stream:
-            for number, line in enumerate(stream, 1):
+        # Decoded line by line, so that what is no text is named with its line.
+        with path.open("rb") as stream:
+            for raw in stream:
+                line = raw.decode("utf-8-sig" if number == 0 else "utf-8")
+                number += 1
                 if line.strip():
                     yield number, line
     except (OSError, UnicodeDecodeError) as error:
@@ -120,6 +125,9 @@ def scores_of(
     if np.isinf(single).any():
         raise DataError(f"a score of `{query}` is too large for float32", path=path)
     if missing.any():
-        lowest = float(np.nanmin(single))
-        single[missing] = lowest - max(1.0, abs(lowest))
+        lowest = np.nanmin(single)
+        # Far below to the eye; the next float32 where there is no such room.
+        far = float(lowest) - max(1.0, abs(float(lowest)))
+        least = float(np.finfo(np.float32).min)
+        single[missing] = far if far >= least else np.nextafter(lowest, np.float32(-np.inf))
     return single, int(missing.sum())

@@ -330,7 +330,7 @@ def test_memories_that_a_run_leaves_out_share_the_last_place(own: Path) -> None:
         ("q0 Q0 DOC 1 2 tag\nq0 Q0 DOC 2 1 tag", "stands on line 1 already for `q0`"),
         ("", "is empty"),
         ("\x00\xff", "columns"),
-        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "columns"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
     ],
 )
 def test_a_faulty_run_file_is_one_line_and_nothing_is_written(

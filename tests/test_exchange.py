@@ -1,0 +1,677 @@
+"""Export and import seen from outside: exact agreement, odd names, and files of other people."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import ir_measures
+import numpy as np
+import pytest
+from click.testing import Result
+from ir_measures import RR, P, R, ScoredDoc, Success, nDCG
+from typer.testing import CliRunner
+
+from analysis import golds
+from analysis.export import app as export_app
+from analysis.import_command import app as import_app
+from analysis.import_command import by_size
+from analysis.runs import read_run
+from analysis.trec import document, read_run_file
+from corpus import DataError, Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from retrievers import Retriever
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from tests.conftest import HOUSE, WriteRelease, write_lines
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
+KS = (1, 3, 5)
+
+
+class Stated(Retriever):
+    """The number that a memory's text begins with."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> list[float]:
+        return [float(memory.text.split()[0]) for memory in pool]
+
+
+class Reversed(Stated):
+    """The other way round."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> list[float]:
+        return [-score for score in super().score(query, pool)]
+
+
+def own_rows(values: int, count: int = 8, size: int = 12) -> list[dict[str, Any]]:
+    """Queries with one to three golds, each memory beginning with one of `values` numbers."""
+    rng = random.Random(values)
+    rows = []
+    for i in range(count):
+        numbers = (
+            rng.sample(range(values), size)
+            if values >= size
+            else rng.choices(range(values), k=size)
+        )
+        memories = [f"{number} note {i} {j}" for j, number in enumerate(numbers)]
+        rows.append(
+            {
+                "id": f"q{i}",
+                "query": f"what of {i}",
+                "memories": memories,
+                "gold": rng.sample(range(size), 1 + i % 3),
+            }
+        )
+    return rows
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sweep(*names: str, data: str = "own.jsonl", out: str = "run", **options: Any) -> Path:
+    labels = tuple(
+        Configuration(name, f"{__name__}:{name}" if name[0].isupper() else name, {})
+        for name in names or ("Stated",)
+    )
+    asked: dict[str, Any] = {"ks": KS, "keep_scores": True, **options}
+    return run_sweep(SweepConfig(labels, Path(data), out=Path(out), **asked)).path
+
+
+def call(app: Any, *words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def export(*words: object, run: str = "run", data: str = "own.jsonl") -> list[Path]:
+    found = call(export_app, run, "--out", "exported", "--data", data, *words)
+    assert found.exit_code == 0, found.output
+    return [Path(line) for line in found.stdout.splitlines()]
+
+
+def take_in(*words: object, out: str = "back", data: str = "own.jsonl") -> Result:
+    return call(import_app, *words, "--label", "t", "--out", out, "--data", data, "--k", "1,3,5")
+
+
+def assert_one_line(result: Result, *said: str) -> None:
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("error: ")
+    for word in said:
+        assert word in result.stderr, result.stderr
+
+
+def rows_of(run: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in read_run(Path(run)).rows]
+
+
+def cells_of(run: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((Path(run) / "summary.json").read_text())["cells"]
+    return found
+
+
+# Agreement with ir-measures
+
+
+def test_every_measure_agrees_on_runs_without_ties(place: Path) -> None:
+    write_lines(place / "own.jsonl", own_rows(100, count=15))
+    sweep("Stated", "Reversed")
+    export()
+    measures = [RR, *(m @ k for m in (P, R, Success, nDCG) for k in KS)]
+    qrels = list(ir_measures.read_trec_qrels("exported/d11.qrels"))
+    for label in ("Stated", "Reversed"):
+        run = list(ir_measures.read_trec_run(f"exported/{label}.d11.run"))
+        assert len(run) == 15 * 12
+        theirs = {
+            (one.query_id, str(one.measure)): one.value
+            for one in ir_measures.iter_calc(measures, qrels, run)
+        }
+        assert len(theirs) == 15 * len(measures)
+        for row in rows_of("run"):
+            if row["retriever"] != label:
+                continue
+            ties, query = golds.ties_of(row), row["query"]
+            assert not golds.tied_with_others(ties)
+            assert abs(theirs[query, "RR"] - golds.first_reciprocal_rank(ties)) <= 1e-9
+            for k in KS:
+                found = golds.recall(k, ties)
+                assert abs(theirs[query, f"R@{k}"] - found) <= 1e-9
+                assert abs(theirs[query, f"P@{k}"] - found * len(ties) / k) <= 1e-9
+                assert abs(theirs[query, f"Success@{k}"] - golds.recall_any(k, ties)) <= 1e-9
+                assert abs(theirs[query, f"nDCG@{k}"] - golds.ndcg(k, ties)) <= 1e-9
+        means = ir_measures.calc_aggregate(measures, qrels, run)
+        [cell] = [cell for cell in cells_of("run") if cell["retriever"] == label]
+        for k in KS:
+            for ours, theirs_name in (("recall", R), ("recall_any", Success), ("ndcg", nDCG)):
+                mean = cell[ours][str(k)]["mean"]
+                assert mean == pytest.approx(means[theirs_name @ k], abs=1e-6)  # six digits kept
+        assert cell["reciprocal_rank"]["mean"] == pytest.approx(means[RR], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Stated", "constant"])
+def test_row_47_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: str) -> None:
+    write_lines(place / "own.jsonl", own_rows(3))
+    sweep(name)
+    export()
+    measures = [RR, R @ 3, Success @ 3, nDCG @ 3]
+    given = list(ir_measures.read_trec_run(f"exported/{name}.d11.run"))
+    evaluator = ir_measures.evaluator(
+        measures, list(ir_measures.read_trec_qrels("exported/d11.qrels"))
+    )
+    rng = random.Random(0)
+    drawn: dict[str, list[float]] = {str(measure): [] for measure in measures}
+    for _ in range(1000):
+        # Scores are whole numbers: less than half apart, the tied come in a random order.
+        broken = [ScoredDoc(d.query_id, d.doc_id, d.score + rng.random() / 2) for d in given]
+        for measure, value in evaluator.calc_aggregate(broken).items():
+            drawn[str(measure)].append(value)
+    [cell] = cells_of("run")
+    ours = {
+        "RR": cell["reciprocal_rank"]["mean"],
+        "R@3": cell["recall"]["3"]["mean"],
+        "Success@3": cell["recall_any"]["3"]["mean"],
+        "nDCG@3": cell["ndcg"]["3"]["mean"],
+    }
+    assert cell["tie_rate"] > 0.5
+    for measure, values in drawn.items():
+        error = np.std(values, ddof=1) / math.sqrt(1000)
+        assert error > 0
+        assert abs(np.mean(values) - ours[measure]) < 3 * error, measure
+
+
+# Out and in
+
+
+@pytest.mark.parametrize("values", [3, 100])
+def test_a_run_comes_back_as_it_went(place: Path, values: int) -> None:
+    write_lines(place / "own.jsonl", own_rows(values))
+    sweep()
+    export()
+    assert take_in("exported/Stated.d11.run").exit_code == 0
+    keys = ("query", "distractors", "pool", "gold", "above", "tied", "top", "error")
+    for one, other in zip(rows_of("run"), rows_of("back"), strict=True):
+        assert [one[key] for key in keys] == [other[key] for key in keys]
+    [one], [other] = cells_of("run"), cells_of("back")
+    assert {**one, "retriever": "t"} == other
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["0.1 a", "0.10000001 b", "0.1000000089 c"],
+        ["1e-40 a", "2e-40 b", "0 c"],
+        ["3.4e38 a", "-3.4e38 b", "16777217 c"],
+        ["-0.0 a", "0.0 b", "1e-45 c"],
+    ],
+)
+def test_float32_survives_the_text_of_a_run(place: Path, texts: list[str]) -> None:
+    rows = [{"query": "q", "memories": texts, "gold": gold} for gold in range(3)]
+    write_lines(place / "own.jsonl", rows)
+    sweep()
+    export()
+    assert take_in("exported/Stated.d2.run").exit_code == 0
+    for one, other in zip(rows_of("run"), rows_of("back"), strict=True):
+        assert (one["above"], one["tied"], one["top"]) == (
+            other["above"],
+            other["tied"],
+            other["top"],
+        )
+
+
+NAMES = [
+    "a b",
+    "50 %",
+    "100%25",
+    "%20",
+    "a%2Fb",
+    "茶 / tea",
+    "x\ty",
+    "\u00a0",
+    "\u2028",
+    "q+r&=#",
+    "'\"\\",
+    "é",
+]
+
+
+def test_any_query_id_survives(place: Path) -> None:
+    rows = own_rows(100, count=len(NAMES))
+    write_lines(place / "own.jsonl", [row | {"id": n} for row, n in zip(rows, NAMES, strict=True)])
+    sweep()
+    export()
+    for file in ("Stated.d11.run", "d11.qrels"):
+        lines = (place / "exported" / file).read_bytes().decode("ascii").splitlines()
+        assert {len(line.split()) for line in lines} == {6 if file.endswith("run") else 4}
+    assert take_in("exported/Stated.d11.run").exit_code == 0
+    assert [row["query"] for row in rows_of("back")] == NAMES
+    assert all(row["error"] is None for row in rows_of("back"))
+    export("--what", "pools")
+    pools = (place / "exported" / "d11.pools.jsonl").read_text("utf-8").rstrip("\n").split("\n")
+    assert [json.loads(line)["id"] for line in pools] == NAMES
+
+
+def test_the_score_orders_a_run_and_not_its_rank_or_its_lines(place: Path) -> None:
+    write_lines(place / "own.jsonl", own_rows(100))
+    sweep()
+    export()
+    lines = (place / "exported" / "Stated.d11.run").read_text().splitlines()
+    random.Random(1).shuffle(lines)
+    other = []
+    for i, line in enumerate(lines):
+        query, q0, name, _, score, tag = line.split()
+        other.append(f"  {query}\t{q0}   {name} {i % 3} {float(score):.6e}\t{tag}  ")
+    (place / "theirs.run").write_text("\ufeff" + "\r\n\r\n".join(other), "utf-8")
+    assert take_in("theirs.run").exit_code == 0
+    for one, mine in zip(rows_of("run"), rows_of("back"), strict=True):
+        assert (one["above"], one["tied"], one["top"]) == (mine["above"], mine["tied"], mine["top"])
+
+
+def test_documents_left_out_share_the_last_place_even_below_huge_scores(place: Path) -> None:
+    rows = [{"id": "q", "query": "q", "memories": ["1 a", "2 b", "3 c", "4 d"], "gold": [0, 1]}]
+    write_lines(place / "own.jsonl", rows)
+    sweep()
+    for lowest in ("5", "-3.3e38", "3.3e38", "0", "-1e-45"):
+        names = [document(i, text) for i, text in enumerate(rows[0]["memories"])]  # type: ignore[arg-type]
+        (place / "t.run").write_text(f"q Q0 {names[1]} 1 {lowest} t\n")
+        result = take_in("t.run", "--overwrite")
+        assert result.exit_code == 0, (lowest, result.output, result.exception)
+        [row] = rows_of("back")
+        assert (row["above"], row["tied"]) == ([1, 0], [3, 1]), lowest
+        assert "3 of 4 memories are not in its files" in result.stderr
+
+
+def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
+    write_lines(place / "own.jsonl", own_rows(100))
+    sweep()
+    export()
+    lines = (place / "exported" / "Stated.d11.run").read_text().splitlines(keepends=True)
+    (place / "t.run").write_text("".join(line for line in lines if not line.startswith("q3 ")))
+    result = take_in("t.run")
+    assert result.exit_code == 0
+    [cell] = cells_of("back")
+    assert (cell["attempted"], cell["scored"], cell["failures"]) == (8, 7, {"not in the file": 1})
+    assert "1 failed: not in the file" in result.stderr
+
+
+def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
+    words = (Configuration("bm25", "bm25", {}),)
+    asked: dict[str, Any] = {"distractors": (100,), "limit": 6, "keep_scores": True}
+    run_sweep(SweepConfig(words, out=Path("run"), **asked))
+    found = call(export_app, "run", "--out", "exported")
+    assert found.exit_code == 0, found.output
+    words_in = ["exported/bm25.d100.run", "--label", "t", "--out", "back", "--distractors", "100"]
+    back = call(import_app, *words_in, "--limit", "6")
+    assert back.exit_code == 0, back.output
+    assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
+    assert_one_line(
+        call(import_app, *words_in, "--limit", "5", "--overwrite"), "no query of the data"
+    )
+    assert_one_line(
+        call(export_app, "run", "--out", "e", "--data", place / "none"), "no such folder"
+    )
+
+
+def test_a_file_of_any_name_goes_out_and_in(place: Path) -> None:
+    write_lines(place / "mine.txt", own_rows(100))
+    sweep(data="mine.txt")
+    export(data="mine.txt")
+    assert take_in("exported/Stated.d11.run", data="mine.txt").exit_code == 0
+    assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
+
+
+def test_nested_pools_of_a_release_and_of_ones_own_file(
+    write_release: WriteRelease, place: Path
+) -> None:
+    write_lines(place / "own.jsonl", own_rows(100))
+    release = write_release(
+        [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
+    )
+    for data in ("own.jsonl", str(release)):
+        sweep(data=data, out=f"run{data[0]}", distractors=(5, 14), pools="nested")
+        files = export(run=f"run{data[0]}", data=data)
+        assert [file.name for file in files] == [
+            *("Stated.d5.run", "d5.qrels", "Stated.d14.run", "d14.qrels")
+        ]
+        words = ["5=exported/Stated.d5.run", "14=exported/Stated.d14.run"]
+        nested = ("--distractors", "5,14", "--pools", "nested")
+        result = take_in(*words, *nested, data=data, out=f"back{data[0]}")
+        assert result.exit_code == 0, result.output
+        ours, theirs = rows_of(f"run{data[0]}"), rows_of(f"back{data[0]}")
+        assert [r["above"] for r in ours] == [r["above"] for r in theirs]
+
+
+def test_predictions_of_a_tie_free_run_give_its_recall_at_1(
+    write_release: WriteRelease, place: Path
+) -> None:
+    rows = [(f"what of {i}", [f"{i * j % 7} note {j}" for j in range(6)], i % 6) for i in range(7)]
+    release = str(write_release(rows))
+    sweep(data=release, pools="released", distractors=(5,))
+    [file] = export("--what", "predictions", data=release)
+    words = (file, "--format", "predictions", "--pools", "released", "--distractors", "5")
+    result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
+    assert result.exit_code == 0, result.output
+    for one, other in zip(rows_of("run"), rows_of("back"), strict=True):
+        if one["tied"] == 1:
+            assert (one["above"] == 0) == (other["above"] == 0)
+    assert json.loads((place / "back" / "summary.json").read_text())["ks"] == [1]
+
+
+# Faulty files
+
+
+def write(place: Path, raw: str | bytes) -> None:
+    (place / "t.run").write_bytes(raw.encode() if isinstance(raw, str) else raw)
+
+
+FIRST = document(0, "1 a")
+FILES: dict[str, tuple[str | bytes, list[str]]] = {
+    "an unknown query": (f"q Q0 {FIRST} 1 1 t\nzz Q0 {FIRST} 1 1 t\n", [":2: `zz` is no query"]),
+    "an unknown document": ("q Q0 0-12345678 1 1 t\n", [":1: `0-12345678` is no document", "q"]),
+    "other pools": (f"q Q0 {document(1, '1 a')} 1 1 t\n", [":1:", "is no document of the pool"]),
+    "a bare position": ("q Q0 0 1 1 t\n", [":1: `0` is no document"]),
+    "five columns": (f"q Q0 {FIRST} 1 1 t\n\nq Q0 {FIRST} 1 1\n", [":3: 5 columns", "six"]),
+    "seven columns": (f"q Q0 {FIRST} 1 1 my tag\n", [":1: 7 columns"]),
+    "a score NaN": (f"q Q0 {FIRST} 1 NaN t\n", [":1: score `NaN` is no finite number"]),
+    "a score infinite": (f"q Q0 {FIRST} 1 -inf t\n", [":1: score `-inf`"]),
+    "a score of words": (f"q Q0 {FIRST} 1 high t\n", [":1: score `high`"]),
+    "a score beyond float64": (f"q Q0 {FIRST} 1 1e999 t\n", [":1: score `1e999`"]),
+    "a score beyond float32": (f"q Q0 {FIRST} 1 1e39 t\n", ["too large for float32"]),
+    "a document twice": (
+        f"q Q0 {FIRST} 1 2 t\nq Q0 {FIRST} 2 1 t\n",
+        [":2:", "stands on line 1 already"],
+    ),
+    "nothing": ("", ["the file is empty"]),
+    "blank lines": ("\n \r\n\t\n", ["the file is empty"]),
+    "binary": (bytes(range(256)) * 40, ["t.run"]),
+    "gzip": (b"\x1f\x8b\x08\x00\xff\xfe", ["cannot be read"]),
+    "UTF-16": (f"q Q0 {FIRST} 1 2 t\n".encode("utf-16"), ["cannot be read"]),
+    "qrels": (f"q 0 {FIRST} 1\n", [":1: 4 columns"]),
+    "a Git LFS pointer": (LFS, ["Git LFS pointer"]),
+}
+
+
+@pytest.mark.parametrize("fault", FILES)
+def test_a_faulty_file_is_one_line_and_nothing_is_written(place: Path, fault: str) -> None:
+    write_lines(
+        place / "own.jsonl", [{"id": "q", "query": "q", "memories": ["1 a", "2 b"], "gold": 0}]
+    )
+    raw, said = FILES[fault]
+    write(place, raw)
+    assert_one_line(take_in("t.run"), "t.run", *said)
+    assert not (place / "back").exists()
+    # A run that is there already stays as it was, even where it was to be replaced.
+    write(place, f"q Q0 {FIRST} 1 1 t\n")
+    assert take_in("t.run").exit_code == 0
+    before = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
+    write(place, raw)
+    assert_one_line(take_in("t.run", "--overwrite"), *said)
+    after = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
+    assert after == before
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(place: Path) -> None:
+    lines = [f"q{i} Q0 0-00000000 1 1 t\n".encode() for i in range(100)]
+    lines[69] = b"caf\xe9 Q0 0-00000000 1 1 t\n"
+    write(place, b"".join(lines))
+    with pytest.raises(DataError, match=r"t\.run:70: "):
+        read_run_file(place / "t.run")
+
+
+def test_not_one_query_answered_is_an_error(write_release: WriteRelease, place: Path) -> None:
+    release = write_release([("what", ["1 a", "2 b"], 0)])
+    rows = [{"benchmark_id": "q0", "answer": "", "reason": "", "selected_memory_id": None}]
+    write_lines(place / "p.jsonl", rows)
+    words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
+    result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
+    assert_one_line(result, "not one query is answered", "selects nothing")
+    assert not (place / "back").exists()
+
+
+def test_predictions_files_that_are_none(write_release: WriteRelease, place: Path) -> None:
+    release = write_release([("what", ["1 a", "2 b"], 0)])
+    words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
+    more = ("--label", "t", "--data", release, "--out", "back")
+    for raw, said in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "not one query")):
+        (place / "p.jsonl").write_bytes(raw)
+        assert_one_line(call(import_app, *words, *more), said)
+    assert_one_line(call(import_app, *words[:3], *more, "--distractors", "1"), "--pools released")
+    assert not (place / "back").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "b"], "a: write SIZE=FILE, SIZE being one of 5, 14"),
+        (["5=a"], "no file for 14 distractors. Give 14=FILE"),
+        (["5=a", "14=b", "14=c"], "14=c: there are two files for 14"),
+        (["5=a", "15=b"], "15=b: write SIZE=FILE"),
+        (["5=", "14=b"], "5=: write SIZE=FILE"),
+        (["=a", "14=b"], "=a: write SIZE=FILE"),
+        (["five=a", "14=b"], "five=a: write SIZE=FILE"),
+        (["-5=a", "14=b"], "-5=a: write SIZE=FILE"),
+        (["٥=a", "14=b"], "write SIZE=FILE"),
+        (["²=a", "14=b"], "write SIZE=FILE"),
+        (["9" * 5000 + "=a", "14=b"], "write SIZE=FILE"),
+    ],
+)
+def test_words_by_size_that_make_no_sense(words: list[str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        by_size(words, (5, 14))
+    assert said in str(caught.value)
+
+
+def test_words_by_size() -> None:
+    assert by_size(["14=b=c", "5=a"], (5, 14)) == {14: Path("b=c"), 5: Path("a")}
+    assert by_size(["a=b"], (5,)) == {5: Path("a=b")}
+    assert by_size(["5=a"], (5,)) == {5: Path("a")}
+
+
+def test_a_run_that_is_there_is_not_replaced_without_a_word(place: Path) -> None:
+    write_lines(place / "own.jsonl", own_rows(100))
+    sweep()
+    export()
+    assert take_in("exported/Stated.d11.run").exit_code == 0
+    assert_one_line(take_in("exported/Stated.d11.run"), "--overwrite")
+    before = (place / "run" / "rows.jsonl").read_bytes()
+    assert_one_line(take_in("exported/Stated.d11.run", out="run"), "holds another run")
+    assert (place / "run" / "rows.jsonl").read_bytes() == before
+    (place / "file").write_text("mine")
+    assert_one_line(take_in("exported/Stated.d11.run", out="file"), "file: cannot be written")
+    assert (place / "file").read_text() == "mine"
+
+
+# What export refuses
+
+
+Spoil = Callable[[Path], None]
+
+
+def edit_scores(change: Callable[[list[dict[str, Any]]], Any]) -> Spoil:
+    """`change` the lines of scores.jsonl in place."""
+
+    def spoil(run: Path) -> None:
+        lines = [json.loads(line) for line in (run / "scores.jsonl").read_text().splitlines()]
+        change(lines)
+        write_lines(run / "scores.jsonl", lines)
+
+    return spoil
+
+
+def swap(lines: list[Any], one: int, other: int) -> None:
+    lines[one], lines[other] = lines[other], lines[one]
+
+
+def in_text(old: str, new: str) -> Spoil:
+    def spoil(run: Path) -> None:
+        path = run / "scores.jsonl"
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+
+    return spoil
+
+
+def swap_rows(run: Path) -> None:
+    for name in ("rows.jsonl", "scores.jsonl"):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        swap(lines, 0, 1)
+        (run / name).write_bytes(b"".join(lines))
+
+
+SPOILT: dict[str, Spoil] = {
+    "the last line is gone": edit_scores(lambda lines: lines.pop()),
+    "all lines are gone": lambda run: (run / "scores.jsonl").write_bytes(b""),
+    "a line too many": edit_scores(lambda lines: lines.append(lines[0])),
+    "the last line is cut": lambda run: (run / "scores.jsonl").write_bytes(
+        (run / "scores.jsonl").read_bytes()[:-20]
+    ),
+    "two retrievers are swapped": edit_scores(lambda lines: swap(lines, 0, 4)),
+    "two queries of one pool are swapped": edit_scores(lambda lines: swap(lines, 0, 1)),
+    "two rows and their scores are swapped": swap_rows,
+    "a score too few": edit_scores(lambda lines: lines[2]["scores"].pop()),
+    "a score too many": edit_scores(lambda lines: lines[2]["scores"].append(1.0)),
+    "no scores": edit_scores(lambda lines: lines[2].update(scores=None)),
+    "scores of words": edit_scores(lambda lines: lines[2].update(scores=["1", "2", "3"])),
+    "scores of bools": edit_scores(lambda lines: lines[2].update(scores=[True, False, True])),
+    "a score null": edit_scores(lambda lines: lines[2]["scores"].__setitem__(0, None)),
+    "a list in a list": edit_scores(lambda lines: lines[2]["scores"].__setitem__(0, [1.0])),
+    "scores changed": edit_scores(lambda lines: lines[2]["scores"].reverse()),
+    "a key gone": edit_scores(lambda lines: lines[2].pop("scores")),
+    "a line that is a list": edit_scores(lambda lines: lines.__setitem__(2, [])),
+    "another pool": edit_scores(lambda lines: lines[2].update(pool="0" * 16)),
+    "another query": edit_scores(lambda lines: lines[2].update(query="q9")),
+    "a score of 400 digits": in_text('"scores": [1.0', '"scores": [1' + "0" * 400),
+    "a score beyond float32": in_text('"scores": [1.0', '"scores": [1e39'),
+    "NaN": in_text('"scores": [1.0', '"scores": [NaN'),
+    "infinity": in_text('"scores": [1.0', '"scores": [1e999'),
+    "nesting": in_text('"scores": [1.0', '"scores": [' + "[" * 100_000 + "]" * 100_000),
+    "not UTF-8": lambda run: (run / "scores.jsonl").write_bytes(
+        b"\xff" + (run / "scores.jsonl").read_bytes()
+    ),
+}
+
+
+@pytest.fixture
+def shared_pool(place: Path) -> Path:
+    """A run of two retrievers over four queries that all have the same pool."""
+    memories = ["1 a", "2 b", "4 c"]
+    rows = [
+        {"id": f"q{i}", "query": f"q{i}", "memories": memories, "gold": i % 3} for i in range(4)
+    ]
+    write_lines(place / "own.jsonl", rows)
+    return sweep("Stated", "Reversed")
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_scores_that_are_not_those_of_their_rows(shared_pool: Path, place: Path, how: str) -> None:
+    SPOILT[how](shared_pool)
+    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
+    assert_one_line(result, "run")
+    assert not (place / "exported").exists()
+
+
+def test_a_failed_row_has_no_scores_whatever_its_line_says(shared_pool: Path, place: Path) -> None:
+    # As a crash between the two writes of --retry-failed leaves it.
+    lines = [json.loads(line) for line in (shared_pool / "rows.jsonl").read_text().splitlines()]
+    lines[1].update(above=None, tied=None, top=[], error="service down")
+    write_lines(shared_pool / "rows.jsonl", lines)
+    export()
+    exported = (place / "exported" / "Stated.d2.run").read_text().splitlines()
+    assert {line.split()[0] for line in exported} == {"q0", "q2", "q3"}
+
+
+def test_an_unfinished_run(shared_pool: Path, place: Path) -> None:
+    rows = (shared_pool / "rows.jsonl").read_bytes().splitlines(keepends=True)
+    (shared_pool / "rows.jsonl").write_bytes(b"".join(rows[:3]))
+    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
+    assert_one_line(result, "3 of 8 rows", "--resume")
+    (shared_pool / "rows.jsonl").write_bytes(b"")
+    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
+    assert_one_line(result, "no rows yet")
+    assert not (place / "exported").exists()
+
+
+def test_a_manifest_without_what_export_needs(shared_pool: Path, place: Path) -> None:
+    path = shared_pool / "manifest.json"
+    whole = json.loads(path.read_text())
+    for part, key in [("data", "split"), ("data", "queries"), ("data", "sha256"),
+                      ("pools", "strategy"), ("pools", "distractors")]:  # fmt: skip
+        for value in (None, {}, "x", -1, 1.5, ["y"], "gone"):
+            spoilt = json.loads(json.dumps(whole))
+            spoilt["fingerprint"][part][key] = value
+            if value == "gone":
+                del spoilt["fingerprint"][part][key]
+            path.write_text(json.dumps(spoilt))
+            result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
+            assert_one_line(result)
+    for value in (None, [], "x"):
+        path.write_text(json.dumps(whole | {"fingerprint": whole["fingerprint"] | {"data": value}}))
+        assert_one_line(call(export_app, "run", "--out", "exported", "--data", "own.jsonl"))
+    assert not (place / "exported").exists()
+
+
+def test_out_that_cannot_be_written(shared_pool: Path, place: Path) -> None:
+    (place / "file").write_text("mine")
+    for out in ("file", "file/below"):
+        assert_one_line(call(export_app, "run", "--out", out, "--data", "own.jsonl"), "file")
+    assert (place / "file").read_text() == "mine"
+
+
+def test_exported_pools_and_qrels_of_the_seeds_are_those_of_the_run(
+    write_release: WriteRelease, place: Path
+) -> None:
+    rows = [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
+    release = str(write_release(rows))
+    sweep(data=release, pools="nested", distractors=(4, 12), pool_seeds=(0, 7))
+    files = export("--what", "pools", data=release)
+    assert [file.name for file in files] == [
+        f"d{size}.s{seed}.pools.jsonl" for seed in (0, 7) for size in (4, 12)
+    ]
+    for size in (4, 12):
+        for i, seed in enumerate((0, 7)):
+            text = (place / "exported" / f"d{size}.s{seed}.pools.jsonl").read_text("utf-8")
+            mine = [r for r in rows_of("run") if r["distractors"] == size][i * 9 : (i + 1) * 9]
+            for line, row in zip(map(json.loads, text.splitlines()), mine, strict=True):
+                assert (line["id"], line["gold"]) == (row["query"], [row["gold"]])
+                for place_, score in row["top"]:
+                    assert float(line["memories"][place_]["text"].split()[0]) == score
+                    assert line["memories"][place_]["id"].startswith(f"{place_}-")
+
+
+def test_qrels_hold_the_golds_alone(place: Path) -> None:
+    rows = own_rows(100)
+    write_lines(place / "own.jsonl", rows)
+    sweep()
+    export()
+    found = (place / "exported" / "d11.qrels").read_text().splitlines()
+    wanted = [
+        f"{quote(row['id'])} 0 {document(gold, row['memories'][gold])} 1"
+        for row in rows
+        for gold in sorted(row["gold"])
+    ]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("module", ["analysis.export", "analysis.import"])
+def test_help_and_faults_as_a_user_types_them(place: Path, module: str) -> None:
+    def shell(*words: str) -> subprocess.CompletedProcess[str]:
+        words = (sys.executable, "-m", module, *words)
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=HOUSE)
+
+    help_ = shell("--help")
+    assert help_.returncode == 0
+    assert "Usage" in help_.stdout
+    more = ["--label", "t"] if module.endswith("import") else []
+    found = shell(str(place / "nowhere"), "--out", str(place / "o"), *more)
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1, found.stderr
+    assert found.stderr.startswith("error: ")
+    assert not (place / "o").exists()
