@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,16 +84,21 @@ def choose_store(named: str | None) -> Path | None:
     with a line on stderr.
     """
     path = store_path(named)
-    if path is None:
-        return None
+    wished = bool(named or os.environ.get("RECALLBED_STORE"))
+    return path if path is not None and _usable(path, wished) else None
+
+
+@cache
+def _usable(path: Path, wished: bool) -> bool:
+    """Whether a run can use the store at `path`; asked, and complained of, once a process."""
     try:
         EmbeddingStore(path).check()
     except StoreError as error:
-        if named or os.environ.get("RECALLBED_STORE"):
+        if wished:
             raise
         print(f"{error}. This run goes without", file=sys.stderr)
-        return None
-    return path
+        return False
+    return True
 
 
 class EmbeddingStore:

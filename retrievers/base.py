@@ -55,15 +55,16 @@ class Scored:
 class RunContext:
     """What a run offers to a retriever that asks for it, beside its settings.
 
-    `bank` holds all distinct memories of the data. `store` is the embedding store's file, None
-    where vectors last no longer than the run; `max_memory` bounds the bytes of embeddings held in
+    `bank` holds all distinct memories of the data. `store` is the embedding store's file, or a
+    function that finds it when it is first needed; None where vectors last no longer than the run.
+    `max_memory` bounds the bytes of embeddings held in
     memory at once, None for no bound. Neither changes a score. `leg` gives the run's one instance
     of a label, or else of a registered name with its default settings (`registry.leg_finder`).
     """
 
     seed: int = 0
     bank: Sequence[Memory] = ()
-    store: Path | None = None
+    store: Path | Callable[[], Path | None] | None = None
     max_memory: int | None = None
     leg: Callable[[str], Retriever] | None = None
 

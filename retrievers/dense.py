@@ -62,7 +62,8 @@ class Dense(Retriever):
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
         """With the run's embedding store and its bound on memory."""
         instance = super().from_run(settings, run)
-        instance.encoder.store = EmbeddingStore(run.store) if run.store else None
+        path = run.store() if callable(run.store) else run.store
+        instance.encoder.store = EmbeddingStore(path) if path else None
         instance._table = VectorTable(run.max_memory)
         return instance
 

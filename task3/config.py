@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,5 +37,5 @@ class SweepConfig:
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
     keep_scores: bool = False
-    store: Path | None = None
+    store: Path | Callable[[], Path | None] | None = None
     max_memory: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,7 +108,7 @@ def _run(
     from task3.released import load_released
 
     file = load_released(data, split, size)
-    run = RunContext(seed, bank_of(file), choose_store(None))
+    run = RunContext(seed, bank_of(file), partial(choose_store, None))
     retriever = build_all(configurations, run)[label]
     try:
         answers = answer_all(label, retriever, file, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -128,7 +129,7 @@ def sweep(
             on_existing="overwrite" if overwrite else "resume" if resume else "refuse",
             retry_failed=retry_failed,
             keep_scores=keep_scores,
-            store=choose_store(store),
+            store=partial(choose_store, store),
             max_memory=None if max_memory is None else parse_size("--max-memory", max_memory),
         )
         _run(config, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,7 @@ def tune_command(
             None if distractors is None else parse_numbers("--distractors", distractors),
             parse_numbers("--pool-seeds", pool_seeds, minimum=0),
         )
-        run = RunContext(seed, material.data.bank, choose_store(store))
+        run = RunContext(seed, material.data.bank, partial(choose_store, store))
         found = tune(
             material, run, configurations, target, candidates, folds, objectives[objective], k
         )

@@ -24,6 +24,7 @@ from indexes.store import app
 from retrievers import RunContext
 from retrievers.dense import MiniLM
 from task3.sweep import app as sweep_app
+from task3.sweep import app as sweeper
 from tests.conftest import WriteRelease
 
 SPACE = {"weights": "w", "max_tokens": 8, "device": "cpu", "libraries": {"torch": "0"}}
@@ -363,7 +364,7 @@ def test_a_named_store_that_cannot_be_had_is_one_line(
     done = subprocess.run(
         [
             *(sys.executable, "-m", "task3.sweep", "--data", "release", "--distractors", "5"),
-            *("--retriever", "overlap", "--store", "file/below.sqlite", "--out", "run"),
+            *("--retriever", "minilm", "--store", "file/below.sqlite", "--out", "run"),
         ],
         capture_output=True,
         text=True,
@@ -371,6 +372,16 @@ def test_a_named_store_that_cannot_be_had_is_one_line(
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert not Path("run").exists()
+
+
+def test_a_run_that_needs_no_vectors_makes_no_store(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(write_release, 4)
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", "release", "--distractors", "5", "--retriever", "bm25", "--out", "run"]
+    assert CliRunner().invoke(sweeper, [*words, "--store", "s.sqlite"]).exit_code == 0
+    assert not Path("s.sqlite").exists()
 
 
 def test_a_cache_folder_that_cannot_be_had_is_left_out(
