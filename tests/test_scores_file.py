@@ -1,0 +1,229 @@
+"""scores.jsonl by the byte: exact, in the order of the rows, and never at odds with them."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from analysis.export import app as export_app
+from corpus import Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from harness.run_folder import encode_scores
+from retrievers import Retriever
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from task3.sweep import app as sweep_app
+from tests.conftest import write_lines
+
+NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
+ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
+
+
+class Awkward(Retriever):
+    """Numbers of every size; keeps what it said, by query and text."""
+
+    said: dict[tuple[str, str], np.float32] = {}  # noqa: RUF012
+
+    def score(self, query: str, pool: Sequence[Memory]) -> list[float]:
+        scores = []
+        for memory in pool:
+            number = int.from_bytes(f"{query} {memory.text}".encode()[-6:], "big") * 0.1
+            scores.append((number % 1 - 0.5) * 10.0 ** (number % 60 - 30))
+            self.said[query, memory.text] = np.float32(scores[-1])
+        return scores
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Ten queries with one to three golds in pools of 3 to 6."""
+    rows = [
+        {
+            "query": f"topic {i} colour",
+            "memories": [f"{i * j % 7} topic {i} note {j}" for j in range(3 + i % 4)],
+            "gold": list(range(1 + i % 3)),
+        }
+        for i in range(10)
+    ]
+    write_lines(tmp_path / "my.jsonl", rows)
+    return tmp_path / "my.jsonl"
+
+
+def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
+    labels = tuple(Configuration(name.rpartition(":")[2], name, {}) for name in names)
+    asked: dict[str, Any] = {"ks": (1,), "keep_scores": True, **options}
+    run_sweep(SweepConfig(labels, data, out=out, **asked))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    for name in NAMES:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+# Exact
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_any_float32_comes_back_exactly(score: float) -> None:
+    line = encode_scores(ROW, np.array([score], np.float32))
+    [back] = json.loads(line)["scores"]
+    assert np.float32(back) == np.float32(score)
+    assert type(back) is float
+    assert line.count(b"\n") == 1
+
+
+def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
+    data: Path, tmp_path: Path
+) -> None:
+    Awkward.said = {}
+    sweep(data, tmp_path / "run", "random", f"{__name__}:Awkward")
+    rows, kept = lines(tmp_path / "run" / "rows.jsonl"), lines(tmp_path / "run" / "scores.jsonl")
+    given_ = lines(data)
+    assert len(kept) == len(rows) == 20
+    for number, (row, line) in enumerate(zip(rows, kept, strict=True)):
+        assert list(line) == ["query", "retriever", "distractors", "pool", "scores"]
+        assert all(line[key] == row[key] for key in list(line)[:4])
+        asked = given_[number % 10]
+        scores = np.array(line["scores"], np.float32)
+        assert len(scores) == len(asked["memories"])
+        if row["retriever"] == "Awkward":
+            said = [Awkward.said[asked["query"], text] for text in asked["memories"]]
+            assert scores.tolist() == np.array(said).tolist()
+        golds = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+        above = [int((scores > scores[gold]).sum()) for gold in golds]
+        assert row["above"] == (above if len(golds) > 1 else above[0])
+
+
+# Cut anywhere
+
+
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(draw=st.data())
+def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject) -> None:
+    """Equal bytes where every row kept has its scores; else one line, and no row is lost."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    if not whole.exists():
+        sweep(data, whole, "overlap", "random")
+    shutil.rmtree(cut, ignore_errors=True)
+    shutil.copytree(whole, cut)
+    for name in ("rows.jsonl", "scores.jsonl"):
+        size = (whole / name).stat().st_size
+        os.truncate(cut / name, draw.draw(st.integers(0, size), label=name))
+    kept = {name: (cut / name).read_bytes() for name in ("rows.jsonl", "scores.jsonl")}
+    if kept["scores.jsonl"].count(b"\n") >= kept["rows.jsonl"].count(b"\n"):
+        sweep(data, cut, "overlap", "random", on_existing="resume")
+        assert_equal_runs(whole, cut)
+        return
+    with pytest.raises(UserError, match=r"scores\.jsonl: has scores for \d+ of \d+ rows") as caught:
+        sweep(data, cut, "overlap", "random", on_existing="resume")
+    assert "\n" not in str(caught.value)
+    rows = kept["rows.jsonl"]
+    assert (cut / "rows.jsonl").read_bytes() == rows[: rows.rfind(b"\n") + 1]
+    assert (cut / "scores.jsonl").read_bytes() == kept["scores.jsonl"]
+
+
+@pytest.mark.parametrize("tail", [b'{"query": "1"', b"\x00" * 200, b"{}\n{}\n", b"\xff\n"])
+def test_what_stands_behind_the_last_row_is_cut_off(
+    data: Path, tmp_path: Path, tail: bytes
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    sweep(data, whole, "overlap")
+    shutil.copytree(whole, cut)
+    for name, more in (("rows.jsonl", b""), ("scores.jsonl", tail)):
+        kept = (whole / name).read_bytes().splitlines(keepends=True)[:4]
+        (cut / name).write_bytes(b"".join(kept) + more)
+    sweep(data, cut, "overlap", on_existing="resume")
+    assert_equal_runs(whole, cut)
+
+
+def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_path: Path) -> None:
+    healthy, run = tmp_path / "healthy", tmp_path / "run"
+    sweep(data, healthy, "overlap")
+    shutil.copytree(healthy, run)
+    # The scores are those of the retry, the rows still those of before.
+    rows = lines(run / "rows.jsonl")
+    for row in rows[2:5]:
+        row.update(above=None, tied=None, top=[], error="service down")
+    write_lines(run / "rows.jsonl", rows)
+    sweep(data, run, "overlap", retry_failed=True)
+    assert_equal_runs(healthy, run)
+
+
+# As a user types it
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(sweep_app, ["--retriever", "overlap", *map(str, words)])
+
+
+def assert_one_line(result: Result, *said: str) -> None:
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    for word in said:
+        assert word in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("how", ["--resume", "--retry-failed"])
+@pytest.mark.parametrize("first", [True, False])
+def test_with_and_without_are_two_runs(data: Path, tmp_path: Path, how: str, first: bool) -> None:
+    out, flag = tmp_path / "run", "--keep-scores"
+    words = ("--data", data, "--out", out)
+    assert command(*words, *([flag] if first else [])).exit_code == 0
+    before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
+    side = "that" if first else "this"
+    result = command(*words, how, *([] if first else [flag]))
+    assert_one_line(result, f"they differ in kept (only {side} run has it)")
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+
+
+def test_overwrite_without_the_flag_leaves_no_old_scores(data: Path, tmp_path: Path) -> None:
+    words = ("--data", data, "--out", tmp_path / "run")
+    assert command(*words, "--keep-scores").exit_code == 0
+    assert command(*words, "--overwrite").exit_code == 0
+    assert not (tmp_path / "run" / "scores.jsonl").exists()
+
+
+def test_scores_gone_or_short_are_one_line(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--data", data, "--out", out, "--keep-scores")
+    assert command(*words).exit_code == 0
+    whole = (out / "scores.jsonl").read_bytes()
+    (out / "scores.jsonl").write_bytes(whole[: len(whole) // 2])
+    assert_one_line(command(*words, "--resume"), "scores.jsonl: has scores for", "--overwrite")
+    (out / "scores.jsonl").unlink()
+    assert_one_line(command(*words, "--resume"), "scores.jsonl: is missing", "--overwrite")
+    exported = ("--out", tmp_path / "e", "--data", data)
+    result = CliRunner().invoke(export_app, [str(out), *map(str, exported)])
+    assert_one_line(result, "kept no scores")
+
+
+@pytest.mark.parametrize("folder", ["scores.jsonl", "rows.jsonl"])
+def test_a_folder_in_place_of_a_file_is_one_line(data: Path, tmp_path: Path, folder: str) -> None:
+    out = tmp_path / "run"
+    words = ("--data", data, "--out", out, "--keep-scores")
+    assert command(*words).exit_code == 0
+    (out / folder).unlink()
+    (out / folder).mkdir()
+    assert_one_line(command(*words, "--resume"), folder)
+    result = CliRunner().invoke(
+        export_app, [str(out), "--out", str(tmp_path / "e"), "--data", str(data)]
+    )
+    assert_one_line(result, folder)
+    assert not (tmp_path / "e").exists()
