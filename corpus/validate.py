@@ -201,6 +201,8 @@ def _same_everywhere(
                 line=row.line,
             )
         )
+    elif known is None:  # a size without references came first
+        questions[key] = track, query, gold
 
 
 def _paths(value: dict[str, Any]) -> Iterator[str]:
