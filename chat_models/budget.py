@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from typing import NoReturn
 
 from chat_models.base import BudgetReached, Usage
 from chat_models.prices import Price
@@ -41,8 +40,10 @@ class Budget:
         self._reserved = 0
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> NoReturn:
-        raise UserError("a budget can't be shared with other processes: use --workers 1")
+    def __reduce__(self) -> tuple[type[Budget], tuple[()]]:
+        if self.max_tokens is not None or self.max_cost is not None:
+            raise UserError("a budget can't be shared with other processes: use --workers 1")
+        return Budget, ()
 
     def check_price(self, model: str, price: Price | None) -> None:
         """Raises UserError where a bound on cost can't be kept for want of a price."""

@@ -65,8 +65,6 @@ class ScriptedServer:
     refuses: tuple[str, ...] = ()
     """Types of response_format that are answered with 400."""
     retry_after: str = "0"
-    slow: float = 0.0
-    """Seconds that each reply takes, so that calls overlap."""
     calls: list[Call] = field(default_factory=list)
     url: str = ""
     most_at_once: int = 0
@@ -182,18 +180,17 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
+        if self.script.stopping.is_set():  # a kept connection to a server that is no more
+            self.close_connection = True
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         call = self.script.enter(
             self.path, {name.lower(): value for name, value in self.headers.items()}, body
         )
         try:
-            if self.script.slow:
-                self.script.stopping.wait(self.script.slow)
             self._behave(call)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
-        finally:
-            self.script.leave()
 
     def _behave(self, call: Call) -> None:
         script = self.script
@@ -214,12 +211,15 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error(500, "try again")
         if behaviour == "context":
             return self._error(400, "too long", code="context_length_exceeded")
+        if behaviour == "wants the newer name":
+            return self._error(400, "use max_completion_tokens instead of max_tokens")
         if behaviour == "quota":
             return self._error(429, "no money left", code="insufficient_quota")
         if behaviour == "not chat":
             return self._send(200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
         if behaviour == "hang":
             script.stopping.wait(60)
+            script.leave()
             self.close_connection = True
             return None
         if behaviour == "cut" or (behaviour == "cut once" and first):
@@ -234,6 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(error).encode(), headers)
 
     def _send(self, status: int, wire: bytes, headers: Mapping[str, str] = {}) -> None:
+        self.script.leave()  # first: the client's next call may come before this method ends
         self.send_response(status)
         told = {"Content-Type": "application/json", **headers, "Content-Length": str(len(wire))}
         for name, value in told.items():
@@ -243,6 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _cut(self) -> None:
         """Promise more than comes, then drop the connection with a reset."""
+        self.script.leave()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", "1000")

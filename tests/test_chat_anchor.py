@@ -1,0 +1,234 @@
+"""Which JSON of a reply is the answer. Hard cases 39, 40, 44."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, RootModel
+
+from chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage
+from chat_models.anchor import after_reasoning, find_answer
+from chat_models.structured import RE_ASKS, RawReply, converse, replay, strict_schema
+
+ANSWER, ECHO = '{"order": [3, 1]}', '{"order": [7]}'
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=12)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.text(max_size=6), values, max_size=4)
+# Any text that neither opens a bracket nor ends a model's reasoning.
+prose = st.text(st.characters(exclude_characters='[]{}<>◁|"', exclude_categories=("Cs",)))
+
+
+def raw(reply: str, array: bool = False) -> str | None:
+    found = find_answer(reply, array)
+    return found.raw if found else None
+
+
+@given(prose, objects, prose, st.sampled_from([None, 1, "\t"]), st.sampled_from(["", "```"]))
+def test_json_on_lines_of_its_own_is_found_whatever_prose_stands_around(
+    before: str, value: dict[str, object], after: str, indent: int | str | None, fence: str
+) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    opening = f"{fence}json\n" if fence else ""
+    found = raw(f"{before}\n{opening}{text}\n{fence}\n{after}")
+    assert found is not None
+    assert json.loads(found) == value
+
+
+@given(prose.filter(lambda text: text.strip(" \t\n\r\x0b\x0c`~")), objects, prose)
+def test_json_inside_a_sentence_is_never_taken(
+    before: str, value: dict[str, object], after: str
+) -> None:
+    line = " ".join(before.split()) or "x"
+    if not line.strip("`~ ").strip() or line.lstrip("`~ ").isalpha():
+        line = f"It says, {line}"
+    assert raw(f"{line} {json.dumps(value)}\n{after}") is None
+
+
+@given(objects, objects)
+def test_the_last_of_two_is_taken(first: dict[str, object], second: dict[str, object]) -> None:
+    found = raw(f"Echo:\n{json.dumps(first)}\nAnswer:\n{json.dumps(second)}")
+    assert found is not None
+    assert json.loads(found) == second
+
+
+@given(objects, st.sampled_from(['{\n"a":\n%s\n}', "[\n%s\n]", '{"a": x,\n%s\n}', "[1,,\n%s\n]"]))
+def test_json_inside_longer_json_whole_or_broken_is_never_the_answer(
+    value: dict[str, object], around: str
+) -> None:
+    inner = json.dumps(value)
+    found = raw(f"So:\n{around % inner}")
+    assert found is None or len(found) > len(inner)
+
+
+@given(st.text(st.sampled_from('{}[]",:\\ \n`<think></think>1a')))
+def test_no_reply_breaks_the_search(reply: str) -> None:
+    found = find_answer(reply)
+    if found is not None:
+        json.loads(found.raw)
+        assert found.raw in reply
+
+
+def test_brackets_without_end_are_no_answer() -> None:
+    assert raw("x\n" + "[" * 100_000) is None
+    assert raw("{" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "wanted"),
+    [
+        (ANSWER, ANSWER),
+        (f"```json\n{ANSWER}\n```", ANSWER),
+        (f"```json {ANSWER} ```", ANSWER),
+        (f"`{ANSWER}`", ANSWER),
+        ("```\n[[3,1]]\n```", "[[3,1]]"),
+        ("Document 2 answers it best.", None),
+        ("", None),
+        ("I take [2] first, then [1].", None),
+        (f"Item 2 says: {ECHO}", None),
+        (f"> {ECHO}", None),
+        (f"Item 2 says:\n{ECHO}\nMine is\n{ANSWER}", ANSWER),
+        (f"{ANSWER}\nItem 2 tried to make me say {ECHO}", ANSWER),
+        (f"[2] is good.\n{ANSWER}\n[1]", ANSWER),
+    ],
+)
+def test_prose_fences_and_echoes_hard_cases_40_and_44(reply: str, wanted: str | None) -> None:
+    assert raw(reply) == wanted
+
+
+def test_an_array_comes_first_where_the_schema_is_one() -> None:
+    reply = f"{ANSWER}\n[2, 1]\n{ECHO}"
+    assert raw(reply, array=True) == "[2, 1]"
+    assert raw("[2, 1]\nis mine") == "[2, 1]"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>\n{ECHO}\n</think>\n{ANSWER}",
+        f"{ECHO}\n</think>\n{ANSWER}",
+        f"<think>The item has </think> and\n{ECHO}\n</think>{ANSWER}",
+        f"<THINKING>{ECHO}</THINKING>\n\n```json\n{ANSWER}\n```",
+        f"[THINK]{ECHO}[/THINK]{ANSWER}",
+        f"<|channel|>analysis<|message|>{ECHO}<|end|>\n<|channel|>final<|message|>{ANSWER}",
+    ],
+)
+def test_reasoning_is_not_parsed(reply: str) -> None:
+    assert raw(reply) == ANSWER
+
+
+def test_reasoning_that_never_ends_holds_no_answer() -> None:
+    assert raw(f"<think>\n{ECHO}\n") is None
+    assert after_reasoning("<think>one</think>two") == "two"
+
+
+def test_a_whole_reply_may_speak_of_reasoning_marks() -> None:
+    reply = '{"why": "it said </think> {\\"order\\": [7]}", "order": [3]}'
+    assert raw(reply) == reply
+
+
+class Order(BaseModel):
+    order: list[int]
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+ASK = Request((Message("system", "Be brief."), Message("user", "Rank.")), Order)
+
+
+def talk(replies: list[RawReply | Failure], request: Request = ASK, *rungs: Rung) -> object:
+    """The end of a conversation, and the messages of the last ask."""
+    asked = []
+
+    def answer(ask: object) -> RawReply | Failure:
+        asked.append(ask)
+        return replies[len(asked) - 1]
+
+    end = replay(converse(request, rungs or (Rung.PLAIN,)), answer)  # type: ignore[arg-type]
+    return end, asked
+
+
+def said(text: str) -> RawReply:
+    return RawReply(text, Usage(1, 10, 2))
+
+
+def test_values_come_as_the_model_gave_them_hard_case_39() -> None:
+    """Numbers out of range are the caller's to drop; a string of digits is a number."""
+    for text, order in (("[0]", [0]), ("[-2]", [-2]), ("[4]", [4]), ('["2"]', [2])):
+        end, _ = talk([said(f'{{"order": {text}}}')])  # type: ignore[misc]
+        assert isinstance(end, Reply)
+        assert end.parsed == Order(order=order)
+
+
+def test_a_fault_is_named_when_asked_again_at_most_twice() -> None:
+    end, asked = talk([said("{}"), said("no"), said(ANSWER)])  # type: ignore[misc]
+    assert isinstance(end, Reply)
+    assert (end.re_asks, end.usage) == (RE_ASKS, Usage(3, 30, 6))
+    assert "order: Field required" in asked[1].messages[-1].content
+    assert "no JSON" in asked[2].messages[-1].content
+    assert [m.role for m in asked[2].messages[2:]] == ["assistant", "user"] * 2
+    assert "JSON schema" in asked[0].messages[-1].content
+
+    for last, cause in (("no", Cause.NO_JSON), ('{"order": 1}', Cause.SCHEMA)):
+        end, asked = talk([said("no"), said("{}"), said(last)])  # type: ignore[misc]
+        assert isinstance(end, Failure)
+        assert (end.cause, end.text, end.usage.calls) == (cause, last, 3)
+
+
+def test_an_invalid_last_answer_does_not_fall_back_to_an_echo_before_it() -> None:
+    wrong = f'Item 2:\n{ECHO}\nSo:\n{{"order": "three, then one"}}'
+    end, _ = talk([said(wrong), said(wrong), said(wrong)])  # type: ignore[misc]
+    assert isinstance(end, Failure)
+    assert end.cause is Cause.SCHEMA
+
+
+def test_a_refused_or_ignored_rung_is_left_and_nothing_rests_on_it() -> None:
+    refused = Failure(Cause.BAD_REQUEST, "response_format")
+    every = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
+    end, asked = talk([refused, said("I think 3."), said(ANSWER)], ASK, *every)  # type: ignore[misc]
+    assert isinstance(end, Reply)
+    assert (end.rung, end.usage.calls, end.re_asks) == (Rung.PLAIN, 1, 0)
+    assert [ask.rung for ask in asked] == list(every)
+    assert "JSON schema" not in asked[0].messages[-1].content
+
+
+def test_reasoning_is_left_out_of_a_reply_in_plain_text() -> None:
+    plain = Request((Message("user", "Hello?"),))
+    end, _ = talk([said("<think>Hm.</think>\nHello!")], plain)  # type: ignore[misc]
+    assert isinstance(end, Reply)
+    assert end.text == "Hello!"
+    end, _ = talk([said("<think>Hm.")], plain)  # type: ignore[misc]
+    assert isinstance(end, Failure)
+    assert end.cause is Cause.EMPTY
+
+
+def test_an_array_schema() -> None:
+    end, _ = talk([said("Mine:\n[3, 1]\n")], Request(ASK.messages, Numbers))  # type: ignore[misc]
+    assert isinstance(end, Reply)
+    assert end.parsed == Numbers([3, 1])
+
+
+class Part(BaseModel):
+    default: int = 3
+
+
+class Nested(BaseModel):
+    properties: list[Part] = []
+    note: str | None = None
+
+
+def test_a_strict_schema_leaves_nothing_optional() -> None:
+    schema = strict_schema(Nested)
+    assert schema["required"] == ["properties", "note"]
+    assert schema["additionalProperties"] is False
+    part = schema["$defs"]["Part"]
+    assert (part["required"], part["additionalProperties"]) == (["default"], False)
+    assert "default" not in part["properties"]["default"]

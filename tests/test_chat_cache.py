@@ -1,0 +1,249 @@
+"""Replies on disk: what is stored, what is not, and that no stored call is made twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from chat_models import Cause, Failure, Message, Reply, ReplyCache, Request, Rung, Usage
+from chat_models.cache import Stored, choose_cache, key_of
+from chat_models.openai_model import OpenAIModel
+from harness.errors import UserError
+from tests.conftest import HOUSE
+from tests.scripted_server import Call, scripted_server
+
+
+class Verdict(BaseModel):
+    good: bool
+
+
+class Other(BaseModel):
+    good: bool
+    why: str = ""
+
+
+def ask(text: str, **settings: Any) -> Request:
+    return Request((Message("user", text),), Verdict, **settings)
+
+
+def right(call: Call) -> Any:
+    return {"good": True}
+
+
+def model_at(url: str, cache: Path | None, **options: Any) -> OpenAIModel:
+    chosen = {"retries": 1, "first_wait": 0.01, **options}
+    return OpenAIModel("scripted", base_url=url, cache=cache, **chosen)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "replies.sqlite"
+
+
+def test_a_run_from_the_cache_sends_nothing_and_counts_the_same(cache: Path) -> None:
+    """The rungs left and the re-asks are found in the cache too, with no server behind it."""
+
+    def choose(call: Call) -> str:
+        return "mended when asked again" if "3" in call.prompt else "perfect"
+
+    requests = [ask(f"Is {i} good?") for i in range(8)]
+    with scripted_server(right, choose, refuses=("json_schema",)) as server:
+        model = model_at(server.url, cache)
+        before = model.complete_all(requests)
+        model.close()
+        url = server.url
+    model = model_at(url, cache)
+    after = model.complete_all(requests)
+    assert model.sent == 0
+    model.close()
+    for one, other in zip(before, after, strict=True):
+        assert isinstance(one, Reply)
+        assert isinstance(other, Reply)
+        assert other.from_cache
+        assert not one.from_cache
+        assert (one.text, one.parsed, one.usage, one.rung, one.re_asks) == (
+            other.text,
+            other.parsed,
+            other.usage,
+            other.rung,
+            other.re_asks,
+        )
+    assert sum(r.usage.calls for r in after) == 9
+
+
+@pytest.mark.parametrize(
+    "behaviour", ["truncated", "empty", "refusal", "status 503", "status 400", "cut", "not chat"]
+)
+def test_errors_and_cut_replies_are_never_stored(behaviour: str, cache: Path) -> None:
+    with scripted_server(right, behaviour) as server:
+        model = model_at(server.url, cache)
+        assert isinstance(model.complete(ask("Good?")), Failure)
+        assert len(ReplyCache(cache)) == 0
+        server.choose = lambda call: "perfect"
+        assert isinstance(model.complete(ask("Good?")), Reply)
+        assert len(ReplyCache(cache)) == 1
+        model.close()
+
+
+def test_a_reply_that_breaks_the_schema_is_stored_and_fails_again_alike(cache: Path) -> None:
+    with scripted_server(right, "wrong schema") as server:
+        model = model_at(server.url, cache)
+        first = model.complete(ask("Good?"))
+        assert model.complete(ask("Good?")) == first
+        assert isinstance(first, Failure)
+        assert (first.cause, len(server.calls)) == (Cause.SCHEMA, 3)
+        model.close()
+
+
+def test_all_that_can_change_a_reply_is_in_the_key(cache: Path) -> None:
+    messages = (Message("user", "Good?"),)
+    others = [
+        ask("Good?"),
+        ask("Good? "),
+        ask("Good?", max_tokens=7),
+        ask("Good?", temperature=0.5),
+        ask("Good?", temperature=None),
+        ask("Good?", seed=1),
+        ask("Good?", sample=1),
+        Request(messages, Other),
+        Request(messages),
+        Request((Message("system", "Good?"),)),
+        Request((*messages, *messages)),
+    ]
+    with scripted_server(right) as server, scripted_server(right) as second:
+        model = model_at(server.url, cache)
+        model.complete_all(others)
+        assert len(server.calls) == len(others)
+        model.complete_all(others)
+        assert len(server.calls) == len(others)
+        model.close()
+        for changed in (
+            OpenAIModel("another", base_url=server.url, cache=cache),
+            model_at(server.url, cache, extra_body={"top_k": 1}),
+            model_at(second.url, cache),
+        ):
+            changed.complete(others[0])
+            assert changed.sent == 1
+            changed.close()
+
+
+def test_recall_never_sends(cache: Path) -> None:
+    with scripted_server(right) as server:
+        model = model_at(server.url, cache)
+        assert model.recall(ask("Good?")) is None
+        sent = model.complete(ask("Good?"))
+        found = model.recall(ask("Good?"))
+        assert isinstance(found, Reply)
+        assert isinstance(sent, Reply)
+        assert found.parsed == sent.parsed
+        assert model_at(server.url, None).recall(ask("Good?")) is None
+        assert len(server.calls) == 1
+        model.close()
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from pydantic import BaseModel
+from chat_models import Message, Request
+from chat_models.openai_model import OpenAIModel
+class Verdict(BaseModel):
+    good: bool
+url, cache, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+model = OpenAIModel("scripted", base_url=url, cache=cache, max_in_flight=2, first_wait=0.01)
+requests = [Request((Message("user", f"Is {i} good?"),), Verdict) for i in range(count)]
+replies = model.complete_all(requests)
+print(json.dumps([[r.text, r.usage.calls, r.usage.tokens_in] for r in replies]))
+"""
+
+
+def child(url: str, cache: Path, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, url, str(cache), str(count)]
+    return subprocess.Popen(command, cwd=HOUSE, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_and_run_again_no_stored_call_is_repeated(cache: Path) -> None:
+    running: list[subprocess.Popen[str]] = []
+
+    def choose(call: Call) -> str:
+        if len(server.calls) == 12:
+            os.kill(running[0].pid, signal.SIGKILL)
+        return "perfect"
+
+    with scripted_server(right, choose) as server:
+        running.append(child(server.url, cache, 20))
+        assert running[0].wait(120) == -signal.SIGKILL
+        before, stored = len(server.calls), len(ReplyCache(cache))
+        assert 10 <= stored <= 12  # two were under way
+        again = child(server.url, cache, 20)
+        out, _ = again.communicate(timeout=120)
+        assert again.returncode == 0
+        assert len(json.loads(out)) == 20
+        assert len(server.calls) == before + 20 - stored
+
+
+def test_two_processes_share_a_cache(cache: Path) -> None:
+    with scripted_server(right) as server:
+        both = [child(server.url, cache, 20) for _ in range(2)]
+        outputs = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        assert outputs[0] == outputs[1]
+        calls = len(server.calls)
+        third = child(server.url, cache, 20)
+        assert third.communicate(timeout=120)[0] == outputs[0]
+        assert len(server.calls) == calls
+
+
+def test_the_first_of_two_stored_replies_stays(cache: Path) -> None:
+    store, key = ReplyCache(cache), key_of({"a": 1})
+    first = store.put(key, Stored("half \ud83d", Usage(1, 2, 3)))
+    assert ReplyCache(cache).put(key, Stored("other", Usage(1, 5, 5))) == first
+    assert store.get(key) == Stored("half \ud83d", Usage(1, 2, 3))
+    assert store.keep_rung(key, Rung.PLAIN) is Rung.PLAIN
+    assert store.keep_rung(key, Rung.STRICT) is Rung.PLAIN
+    assert store.get(key_of({"a": 2})) is None
+
+
+def test_files_that_are_no_reply_cache_are_refused_in_one_line(tmp_path: Path) -> None:
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database at all, " * 10)
+    foreign = tmp_path / "foreign.sqlite"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    newer = tmp_path / "newer.sqlite"
+    ReplyCache(newer).keep_rung(b"k", Rung.PLAIN)
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    damaged = tmp_path / "damaged.sqlite"
+    ReplyCache(damaged).put(b"k", Stored("x", Usage()))
+    with sqlite3.connect(damaged) as connection:
+        connection.execute("UPDATE reply SET usage = '[1]x'")
+    for path, words in (
+        (text, "can't be used"),
+        (foreign, "another program's"),
+        (newer, "newer recallbed"),
+        (damaged, "damaged"),
+        (tmp_path, "can't be used"),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            ReplyCache(path).get(b"k")
+        assert str(path) in str(caught.value)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RECALLBED_REPLIES", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert choose_cache(None) == tmp_path / "recallbed" / "replies.sqlite"
+    assert choose_cache("none") is None
+    monkeypatch.setenv("RECALLBED_REPLIES", str(tmp_path / "r"))
+    assert choose_cache(None) == tmp_path / "r"
+    assert choose_cache(str(tmp_path / "s")) == tmp_path / "s"
