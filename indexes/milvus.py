@@ -343,7 +343,7 @@ class Milvus(MutableIndex[Vectors]):
     def _most(self, k: int) -> int:
         if as_k(k) > MOST_HITS:
             raise IndexingError(f"k {k}: Milvus gives {MOST_HITS} hits at most")
-        return min(k, len(self))
+        return int(k) if self._there() else 0
 
     def _parameters(self, field: str, k: int) -> dict[str, Any]:
         effort = {"HNSW": {"ef": max(self.effort, k)}, "IVF_FLAT": {"nprobe": self.effort}}
