@@ -59,6 +59,7 @@ def predict(
     from harness.cli import one_line_errors
     from harness.configurations import parse_configurations
     from harness.errors import UserError
+    from harness.files import refuse_output
 
     with one_line_errors(DataError, OSError):
         configurations = parse_configurations(retriever or [], setting or [])
@@ -70,20 +71,8 @@ def predict(
             )
         if label is not None and label not in labels:
             raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
-        _refuse(out, overwrite)
+        refuse_output(out, overwrite)
         _run(configurations, label or labels[0], data, split, size, seed, out)
-
-
-def _refuse(out: Path, overwrite: bool) -> None:
-    """Say what is wrong with --out before anything is scored."""
-    from harness.errors import UserError
-
-    if out.exists() and not out.is_file():
-        raise UserError(f"{out}: is not a file. Give another --out")
-    if not out.parent.is_dir():
-        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
 
 
 def _run(

@@ -89,6 +89,7 @@ def tune_command(
     from harness.cli import one_line_errors
     from harness.configurations import parse_configurations, parse_numbers
     from harness.errors import UserError
+    from harness.files import refuse_output
 
     with one_line_errors(DataError, OSError):
         from corpus.material import gather
@@ -107,7 +108,7 @@ def tune_command(
         configurations = parse_configurations(retriever or [], setting or [])
         target = _target(label, configurations)
         candidates = parse_grid(grid or [], target, configurations)
-        _refuse(out, overwrite)
+        refuse_output(out, overwrite)
         material = gather(
             data,
             split,
@@ -133,18 +134,6 @@ def _target(label: str | None, configurations: tuple[Configuration, ...]) -> str
     if label is not None and label not in labels:
         raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
     return label or labels[0]
-
-
-def _refuse(out: Path, overwrite: bool) -> None:
-    """Say what is wrong with --out before anything is scored."""
-    from harness.errors import UserError
-
-    if out.exists() and not out.is_file():
-        raise UserError(f"{out}: is not a file. Give another --out")
-    if not out.parent.is_dir():
-        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
 
 
 def report(found: Tuned, k: int) -> list[str]:
