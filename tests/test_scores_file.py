@@ -85,6 +85,16 @@ def test_any_float32_comes_back_exactly(score: float) -> None:
     assert line.count(b"\n") == 1
 
 
+@pytest.mark.parametrize("start", [1000.0, 0.001, 9.007e15, 1e-7, -1000.0])
+def test_neighbouring_float32s_stay_apart(start: float) -> None:
+    # Between 1,000 and 1,024 eight digits would not do.
+    bits = np.array([start], np.float32).view(np.uint32) + np.arange(2000, dtype=np.uint32)
+    scores = bits.view(np.float32)
+    back = np.array(json.loads(encode_scores(ROW, scores))["scores"], np.float32)
+    assert np.array_equal(back, scores)
+    assert len(set(back.tolist())) == 2000
+
+
 def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
     data: Path, tmp_path: Path
 ) -> None:
