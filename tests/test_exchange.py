@@ -304,12 +304,12 @@ def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
 
 
 def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
-    words = (Configuration("bm25", "bm25", {}),)
+    words = (Configuration("overlap", "overlap", {}),)
     asked: dict[str, Any] = {"distractors": (100,), "limit": 6, "keep_scores": True}
     run_sweep(SweepConfig(words, out=Path("run"), **asked))
     found = call(export_app, "run", "--out", "exported")
     assert found.exit_code == 0, found.output
-    words_in = ["exported/bm25.d100.run", "--label", "t", "--out", "back", "--distractors", "100"]
+    words_in = ["exported/overlap.d100.run", "--label", "t", "--out", "back", "--distractors", "100"]
     back = call(import_app, *words_in, "--limit", "6")
     assert back.exit_code == 0, back.output
     assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
@@ -409,14 +409,19 @@ def test_a_faulty_file_is_one_line_and_nothing_is_written(place: Path, fault: st
     write(place, raw)
     assert_one_line(take_in("t.run"), "t.run", *said)
     assert not (place / "back").exists()
-    # A run that is there already stays as it was, even where it was to be replaced.
+
+
+def test_a_run_that_is_there_stays_as_it_was_whatever_is_wrong(place: Path) -> None:
+    row = {"id": "q", "query": "q", "memories": ["1 a", "2 b"], "gold": 0}
+    write_lines(place / "own.jsonl", [row])
     write(place, f"q Q0 {FIRST} 1 1 t\n")
     assert take_in("t.run").exit_code == 0
     before = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
-    write(place, raw)
-    assert_one_line(take_in("t.run", "--overwrite"), *said)
-    after = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
-    assert after == before
+    for raw, said in FILES.values():
+        write(place, raw)
+        assert_one_line(take_in("t.run", "--overwrite"), *said)
+        after = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
+        assert after == before
 
 
 def test_bytes_that_are_no_text_are_named_with_their_line(place: Path) -> None:

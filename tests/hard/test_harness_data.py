@@ -1,6 +1,7 @@
 """hard_cases.md, rows on data as it comes: 3, 53, 54, 56, 57, 60, 61, 62, each as a kind."""
 
 import gzip
+import inspect
 import json
 import pickle
 import random
@@ -8,7 +9,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -336,7 +337,14 @@ def test_row_54_nothing_stored_reaches_a_retriever(
     for pool in (prepared_memories, *(pool for _, pool in pairs)):
         assert type(pool) in (list, tuple)
     # Whatever hangs on these objects in ways not thought of above would be pickled with them.
-    everything = (Spy.contexts, Spy.prepared, Spy.scored, Spy.batches)
+    # What gives a run's legs is a function, and knows what is bound in it.
+    assert context.leg is not None
+    bound = inspect.getclosurevars(context.leg).nonlocals
+    assert set(bound) == {"by_label", "built", "leg", "path", "run"}
+    assert bound["leg"] is context.leg
+    known = [bound["by_label"], bound["path"], replace(bound["run"], leg=None)]
+    contexts = [replace(context, leg=None), known, list(bound["built"])]
+    everything = (contexts, Spy.prepared, Spy.scored, Spy.batches)
     assert b"zq" not in pickle.dumps(everything, protocol=5)
     assert b"zq" in pickle.dumps(loaded.smallest.rows, protocol=5)
 
