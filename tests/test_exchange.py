@@ -309,7 +309,15 @@ def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
     run_sweep(SweepConfig(words, out=Path("run"), **asked))
     found = call(export_app, "run", "--out", "exported")
     assert found.exit_code == 0, found.output
-    words_in = ["exported/overlap.d100.run", "--label", "t", "--out", "back", "--distractors", "100"]
+    words_in = [
+        "exported/overlap.d100.run",
+        "--label",
+        "t",
+        "--out",
+        "back",
+        "--distractors",
+        "100",
+    ]
     back = call(import_app, *words_in, "--limit", "6")
     assert back.exit_code == 0, back.output
     assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
