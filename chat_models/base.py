@@ -179,10 +179,13 @@ class ChatModel(ABC):
 
     name: str
     """How the model is called in tables and in a price list."""
-    context: int | None = None
-    """How many tokens prompt and reply may have together, where that is known."""
     libraries: tuple[str, ...] = ()
     """Distributions whose version can change a reply."""
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens prompt and reply may have together, None where that isn't known."""
+        return None
 
     @abstractmethod
     def complete(self, request: Request) -> Reply | Failure:

@@ -34,10 +34,15 @@ class DryRun(ChatModel):
 
     def __init__(self, model: ChatModel, prices: Prices | None = None) -> None:
         self._model, self._prices = model, prices or Prices()
-        self.name, self.context, self.libraries = model.name, model.context, model.libraries
+        self.name, self.libraries = model.name, model.libraries
         self._calls: set[Request] = set()
         self._stored: set[Request] = set()
         self._tokens_in = self._tokens_out = 0
+
+    @property
+    def context(self) -> int | None:
+        """The model's own."""
+        return self._model.context
 
     def complete(self, request: Request) -> Reply | Failure:
         """The stored answer, or a failure of cause NOT_SENT; counted once for equal requests."""

@@ -92,7 +92,7 @@ class LocalModel(ChatModel, TokenScorer):
         self._lock = threading.RLock()
 
     @property
-    def context(self) -> int | None:  # type: ignore[override]
+    def context(self) -> int | None:
         """The positions that the model was trained for."""
         limit = getattr(self._loaded.config, "max_position_embeddings", None)
         return int(limit) if limit else None

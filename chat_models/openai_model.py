@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -53,6 +55,7 @@ class _Batch:
 class _Engine:
     """What lives in one process: the loop, the connections, and the calls under way."""
 
+    process: int
     loop: BackgroundLoop
     client: Any
     slots: asyncio.Semaphore
@@ -100,7 +103,7 @@ class OpenAIModel(ChatModel):
             raise UserError(f"timeout {timeout}: must be more than 0 seconds")
         if retries < 0 or not first_wait >= 0:
             raise UserError(f"retries {retries}, first_wait {first_wait}: must not be negative")
-        self.name, self.context = model, context
+        self.name, self._context = model, context
         self.address = choose_address(base_url)
         self._key = choose_key(api_key, key_env, self.address)
         self._cache = ReplyCache(cache) if isinstance(cache, Path) else cache
@@ -114,6 +117,7 @@ class OpenAIModel(ChatModel):
         self._length_name = "max_tokens"
         self._answered = False
         self._engine: _Engine | None = None
+        self._starting = threading.Lock()
         self.sent = 0
         """Calls sent, repeated ones included."""
 
@@ -121,7 +125,16 @@ class OpenAIModel(ChatModel):
         return f"OpenAIModel({self.name!r}, base_url={self.address!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None}
+        return {**self.__dict__, "_engine": None, "_starting": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._starting = threading.Lock()
+
+    @property
+    def context(self) -> int | None:
+        """As given: no server of this kind tells it."""
+        return self._context
 
     def settings(self) -> Mapping[str, JSON]:
         """The model, its address and what else is sent along."""
@@ -155,15 +168,18 @@ class OpenAIModel(ChatModel):
 
     def close(self) -> None:
         """Close connections and the cache; the next request opens them again."""
-        if self._engine is not None:
+        if self._engine is not None and self._engine.process == os.getpid():
             self._engine.loop.run(self._engine.client.close())
             self._engine.loop.close()
-            self._engine = None
+        self._engine = None
         if self._cache is not None:
             self._cache.close()
 
     def _start(self) -> _Engine:
-        if self._engine is None:
+        with self._starting:
+            # A fork takes the engine along but not its thread.
+            if self._engine is not None and self._engine.process == os.getpid():
+                return self._engine
             try:
                 from openai import AsyncOpenAI
             except ImportError:
@@ -178,8 +194,9 @@ class OpenAIModel(ChatModel):
                 timeout=self._timeout,
             )
             slots = asyncio.Semaphore(self._max_in_flight)
-            self._engine = _Engine(BackgroundLoop(), client, slots, Pace(self._per_minute))
-        return self._engine
+            pace = Pace(self._per_minute)
+            self._engine = _Engine(os.getpid(), BackgroundLoop(), client, slots, pace)
+            return self._engine
 
     async def _all(self, engine: _Engine, requests: Sequence[Request]) -> list[Reply | Failure]:
         batch = _Batch()

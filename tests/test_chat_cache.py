@@ -8,6 +8,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +170,9 @@ print(json.dumps([[r.text, r.usage.calls, r.usage.tokens_in] for r in replies]))
 
 def child(url: str, cache: Path, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, url, str(cache), str(count)]
-    return subprocess.Popen(command, cwd=HOUSE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_killed_and_run_again_no_stored_call_is_repeated(cache: Path) -> None:
@@ -194,13 +198,52 @@ def test_killed_and_run_again_no_stored_call_is_repeated(cache: Path) -> None:
 def test_two_processes_share_a_cache(cache: Path) -> None:
     with scripted_server(right) as server:
         both = [child(server.url, cache, 20) for _ in range(2)]
-        outputs = [process.communicate(timeout=120)[0] for process in both]
+        outputs, errors = zip(*(process.communicate(timeout=120) for process in both), strict=True)
+        assert errors == ("", "")
         assert [process.returncode for process in both] == [0, 0]
         assert outputs[0] == outputs[1]
         calls = len(server.calls)
         third = child(server.url, cache, 20)
         assert third.communicate(timeout=120)[0] == outputs[0]
         assert len(server.calls) == calls
+
+
+FAULTS = (
+    *("truncated", "duplicated", "out of range", "prose around", "echo", "echo only", "empty"),
+    *("refusal", "reasoning first", "reasoning only", "usage missing", "no json", "wrong schema"),
+    *("mended when asked again", "429 then fine", "500 then fine", "cut once", "cut", "status 503"),
+    *("status 429", "context", "not chat"),
+)
+
+
+def test_a_broken_run_under_all_faults_ends_like_an_unbroken_one(tmp_path: Path) -> None:
+    """Each fault strikes by the question's hash; what was stored before the break isn't sent."""
+
+    def choose(call: Call) -> str:
+        place = zlib.crc32(call.prompt.split("good?")[0].encode()) % (2 * len(FAULTS))
+        return FAULTS[place] if place < len(FAULTS) else "perfect"
+
+    requests = [ask(f"Is {i} good?") for i in range(120)]
+    with scripted_server(right, choose) as server:
+        model = model_at(server.url, tmp_path / "whole", first_wait=0.001)
+        whole = model.complete_all(requests)
+        model.close()
+        model = model_at(server.url, tmp_path / "broken", first_wait=0.001)
+        model.complete_all(requests[:50])
+        model.close()
+        stored, before = len(ReplyCache(tmp_path / "broken")), model.sent
+        model = model_at(server.url, tmp_path / "broken", first_wait=0.001)
+        resumed = model.complete_all(requests)
+        model.close()
+    assert len(ReplyCache(tmp_path / "broken")) == len(ReplyCache(tmp_path / "whole"))
+    assert stored > 30
+    assert before > stored
+    causes = {answer.cause for answer in whole if isinstance(answer, Failure)}
+    assert causes >= {Cause.CUT, Cause.EMPTY, Cause.NO_JSON, Cause.SCHEMA, Cause.RATE_LIMITED}
+    for one, other in zip(whole, resumed, strict=True):
+        if isinstance(one, Reply) and isinstance(other, Reply):
+            other = replace(other, from_cache=one.from_cache)
+        assert one == other
 
 
 def test_the_first_of_two_stored_replies_stays(cache: Path) -> None:

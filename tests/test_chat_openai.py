@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import pickle
 import threading
 import time
@@ -306,6 +308,25 @@ def test_a_pickled_client_goes_on() -> None:
         copy.close()
     with pytest.raises(UserError, match="workers"):
         pickle.dumps(Budget(max_tokens=5))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_client_goes_on() -> None:
+    with serving() as server, client(server) as model:
+        assert isinstance(model.complete(ask()), Reply)
+        child = os.fork()
+        if not child:
+            os._exit(0 if isinstance(model.complete(ask("Again.")), Reply) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert isinstance(model.complete(ask("And again.")), Reply)
+
+
+def test_a_caller_inside_a_running_loop_is_served() -> None:
+    async def notebook() -> Reply | Failure:
+        return model.complete(ask())
+
+    with serving() as server, client(server) as model:
+        assert isinstance(asyncio.run(notebook()), Reply)
 
 
 def test_the_key_is_shown_to_the_server_alone(
