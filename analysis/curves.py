@@ -27,13 +27,14 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A labelled line: distractors ascending, with mean and 95 % bounds of recall@k at each."""
+    """A labelled line: distractors ascending; mean, 95 % bounds and chance of recall@k at each."""
 
     label: str
     distractors: tuple[int, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    chance: tuple[float, ...]
 
 
 def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve]:
@@ -58,7 +59,7 @@ def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve
             folder = run.path.resolve().name
             name += f" ({folder if folders[folder] == 1 else run.path})"
         figures = [c["recall"][str(k)] for c in mine]
-        columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high")}
+        columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high", "chance")}
         found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
     return found
 
@@ -94,8 +95,17 @@ def draw(
             label=curve.label,
         )
     _published_lines(axes, published or {})
-    chance = [min(k / (size + 1), 1.0) for size in sizes]
-    axes.plot(sizes, chance, color="#555555", linestyle=":", lw=1.4, label="chance")
+    chance = {
+        s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
+    }
+    axes.plot(
+        sizes,
+        [chance[size] for size in sizes],
+        color="#555555",
+        linestyle=":",
+        lw=1.4,
+        label="chance",
+    )
     _dress(axes, sizes, k, title)
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}

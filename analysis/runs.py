@@ -75,8 +75,12 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     )
     seeds = pools.get("seeds") if isinstance(pools, dict) else None
     yield "fingerprint.pools", isinstance(seeds, list) and all(map(is_count, seeds))
+    yield "fingerprint.pools.strategy", isinstance(pools.get("strategy"), str)
     yield "fingerprint.seed", is_count(prints.get("seed"))
-    yield "fingerprint.data", "data" in prints
+    data = prints.get("data")
+    yield "fingerprint.data", isinstance(data, dict) and "sample" in data
+    yield "fingerprint.data.split", isinstance(data.get("split"), str)
+    yield "fingerprint.data.queries", is_count(data.get("queries"))
     for name in ("notes", "mended", "sessions", "rivals"):
         yield name, isinstance(manifest.get(name), dict)
     yield "pools_with_repeated_ids", "pools_with_repeated_ids" in manifest

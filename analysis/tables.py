@@ -82,7 +82,7 @@ def title(summary: Mapping[str, Any]) -> str:
     name = f"split {data['split']}"
     if data["sample"]:
         name = "embedded sample, not AlpsBench"
-    elif data["split"].endswith((".jsonl", ".jsonl.gz")):
+    elif data.get("own"):
         name = f"file {data['split']}"
     seeds = f", {len(pools['seeds'])} pool seeds" if len(pools["seeds"]) > 1 else ""
     strategy = f"{pools['strategy']} pools"

@@ -35,6 +35,7 @@ class Material:
                 "split": data.split,
                 "sha256": data.sha256,
                 "queries": len(self.pools.rows),
+                **({"own": True} if is_custom(data.root) else {}),
             },
             "pools": {
                 "strategy": self.strategy,

@@ -98,6 +98,8 @@ def _validate_custom(path: Path, report: Report) -> TrackReport:
             found.rows += 1
             found.with_gold += bool(row.golds)
             found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
+        if found.rows and not found.with_gold:
+            report.fault(DataError("no row has a gold, so nothing can be scored", path=path))
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count
