@@ -75,10 +75,10 @@ def build_pools(
     Raises DataError where the bank is too small for a size.
     """
     rows = data.smallest.rows[:limit]
-    index: dict[Memory, int] = {}
+    numbers = _Numbers(data.bank)
     pools: dict[tuple[int, int], list[Pool]] = {}
     for seed in seeds:
-        drawn = _Draw(data, strategy, seed, max(sizes))
+        drawn = _Draw(data, strategy, seed, max(sizes), numbers)
         for size in sizes:
             pools[size, seed] = []
         released = {s: {r.benchmark_id: r for r in f.rows} for s, f in data.released.items()}
@@ -86,63 +86,83 @@ def build_pools(
             if strategy == "released":
                 for size in sizes:
                     given = released[size][row.benchmark_id]
-                    numbers = _numbers(given.candidates, index)
-                    pools[size, seed].append(Pool(numbers, given.golds))
+                    members = np.array(numbers.of(given.candidates), np.int32)
+                    pools[size, seed].append(Pool(members, given.golds))
             else:
-                distractors = drawn.distractors(row)
-                everything = [*row.gold_memories, *distractors]
-                order = np.array(_hashed_order(everything, seed, row.benchmark_id))
-                numbers = _numbers(everything, index)
+                members = np.array(
+                    [*numbers.of(row.gold_memories), *drawn.distractors(row)], np.int32
+                )
+                order = _hashed_order([numbers.raw[i] for i in members], seed, row.benchmark_id)
                 golds = len(row.golds)
                 for size in sizes:
                     kept = order[order < golds + size]
                     places = np.flatnonzero(kept < golds).tolist()
-                    pools[size, seed].append(Pool(numbers[kept], tuple(places)))
-    return _shuffled(PoolSet(rows, tuple(index), pools))
+                    pools[size, seed].append(Pool(members[kept], tuple(places)))
+    return _shuffled(PoolSet(rows, tuple(numbers.memories), pools))
+
+
+class _Numbers:
+    """Memories by number: the bank's first, in its order, then others as they are met."""
+
+    def __init__(self, bank: Sequence[Memory]) -> None:
+        self.memories = list(bank)
+        self.raw = [memory.text.encode() for memory in bank]
+        self._known = {memory: i for i, memory in enumerate(bank)}
+        self.bank = {memory.text: i for i, memory in enumerate(bank)}
+
+    def of(self, memories: Sequence[Memory]) -> list[int]:
+        """The numbers of `memories`, new ones for those not met before."""
+        for memory in memories:
+            if memory not in self._known:
+                self._known[memory] = len(self.memories)
+                self.memories.append(memory)
+                self.raw.append(memory.text.encode())
+        return [self._known[memory] for memory in memories]
 
 
 def _shuffled(found: PoolSet) -> PoolSet:
-    """Number the memories by a hash, so that not even their numbers tell which were golds."""
+    """Only memories that stand in a pool, numbered by a hash: no number tells which were golds."""
+    used = np.unique(
+        np.concatenate([pool.members for members in found.pools.values() for pool in members])
+    )
+    memories = [found.memories[i] for i in used]
     keys = [
-        hashlib.blake2b(f"{m.label}\x00{m.text}".encode(), digest_size=8).digest()
-        for m in found.memories
+        hashlib.blake2b(f"{m.label}\x00{m.text}".encode(), digest_size=8).digest() for m in memories
     ]
     order = sorted(range(len(keys)), key=lambda i: keys[i])
-    number = np.empty(len(order), np.int32)
-    number[order] = np.arange(len(order), dtype=np.int32)
+    number = np.empty(len(found.memories), np.int32)
+    number[used[order]] = np.arange(len(order), dtype=np.int32)
     pools = {
         key: [Pool(number[pool.members], pool.golds) for pool in members]
         for key, members in found.pools.items()
     }
-    return PoolSet(found.rows, tuple(found.memories[i] for i in order), pools)
+    return PoolSet(found.rows, tuple(memories[i] for i in order), pools)
 
 
-def _numbers(members: Sequence[Memory], index: dict[Memory, int]) -> NDArray[np.int32]:
-    numbers = (index.setdefault(memory, len(index)) for memory in members)
-    return np.fromiter(numbers, np.int32, len(members))
-
-
-def _hashed_order(memories: list[Memory], seed: int, query: str) -> list[int]:
+def _hashed_order(texts: Sequence[bytes], seed: int, query: str) -> NDArray[np.int64]:
+    """The order of a hash of seed, query and text; equal texts by their place."""
     prefix = f"{seed}\x00{query}\x00".encode()
-    keys = [
-        hashlib.blake2b(prefix + memory.text.encode(), digest_size=8).digest()
-        for memory in memories
-    ]
-    return sorted(range(len(memories)), key=lambda i: (keys[i], i))
+    blake2b = hashlib.blake2b
+    keys = b"".join([blake2b(prefix + text, digest_size=8).digest() for text in texts])
+    return np.argsort(np.frombuffer(keys, ">u8"), kind="stable")
 
 
 class _Draw:
     """The distractors of a row, in the order in which growing pools take them up."""
 
-    def __init__(self, data: Dataset, strategy: Strategy, seed: int, largest: int) -> None:
+    def __init__(
+        self, data: Dataset, strategy: Strategy, seed: int, largest: int, numbers: _Numbers
+    ) -> None:
         self.data, self.strategy, self.seed, self.largest = data, strategy, seed, largest
+        self.numbers = numbers
         counts: Counter[str] = Counter()
         if strategy == "as-released":
             for row in data.smallest.rows:
                 counts.update(m.text for i, m in enumerate(row.candidates) if i not in row.golds)
         self.cumulative = list(accumulate(counts[memory.text] for memory in data.bank))
 
-    def distractors(self, row: Task3Row) -> list[Memory]:
+    def distractors(self, row: Task3Row) -> list[int]:
+        """Their numbers."""
         # Only Random.random() is promised to repeat across Python versions, so no shuffle().
         rng = random.Random(f"{self.strategy}:{self.seed}:{row.benchmark_id}")
         golds = {memory.text for memory in row.gold_memories}
@@ -153,12 +173,14 @@ class _Draw:
         for memory in row.candidates:
             if memory.text not in golds:
                 base.setdefault(memory.text, memory)
-        members = [base[text] for text in sorted(base)]
+        members = self.numbers.of([base[text] for text in sorted(base)])
         _shuffle(members, rng, len(members))
         short = self.largest - len(members)
         if short > 0:
-            taken = barred | base.keys()
-            bank = [m for m in self.data.bank if m.text not in taken]
+            free = np.ones(len(self.data.bank), bool)
+            place = self.numbers.bank
+            free[[place[text] for text in barred | base.keys() if text in place]] = False
+            bank = np.flatnonzero(free).tolist()
             if len(bank) < short:
                 raise DataError(
                     f"the bank has {len(bank) + len(members)} distinct distractors for"
@@ -173,7 +195,7 @@ class _Draw:
 
     def _with_replacement(
         self, row: Task3Row, rng: random.Random, barred: frozenset[str]
-    ) -> list[Memory]:
+    ) -> list[int]:
         bank, cumulative = self.data.bank, self.cumulative
         starts = [0, *cumulative]
         if all(m.text in barred or starts[i] == starts[i + 1] for i, m in enumerate(bank)):
@@ -182,15 +204,15 @@ class _Draw:
                 path=self.data.smallest.path,
                 line=row.line,
             )
-        members: list[Memory] = []
+        members: list[int] = []
         while len(members) < self.largest:
-            memory = bank[bisect_right(cumulative, rng.random() * cumulative[-1])]
-            if memory.text not in barred:
-                members.append(memory)
+            number = bisect_right(cumulative, rng.random() * cumulative[-1])
+            if bank[number].text not in barred:
+                members.append(number)
         return members
 
 
-def _shuffle(items: list[Memory], rng: random.Random, first: int) -> None:
+def _shuffle(items: list[int], rng: random.Random, first: int) -> None:
     """Fisher-Yates for the first `first` places."""
     for i in range(min(first, len(items) - 1)):
         j = i + int(rng.random() * (len(items) - i))
