@@ -36,7 +36,8 @@ MOST_HITS = 16_384
 """The largest k that Milvus takes."""
 LONGEST_TEXT = 65_535
 """Bytes of a text that a VARCHAR field holds."""
-_BATCH = 2_000  # rows a message: some 4 MiB at 384 dimensions, far below gRPC's limit
+_BATCH, _BATCH_BYTES = 2_000, 16 * 2**20
+"""Rows and bytes that one message carries at most; a server takes 64 MB."""
 _BUILD = {"FLAT": {}, "IVF_FLAT": {"nlist": 1024}, "HNSW": {"M": 32, "efConstruction": 100}}
 _FIELDS = {"vector": "IP", "sparse": "BM25"}
 _AWAY = (
@@ -46,6 +47,18 @@ _AWAY = (
 
 # One client an address and process: a file of Milvus Lite belongs to one connection.
 _clients: dict[str, Any] = {}
+
+
+def _pymilvus() -> Any:
+    try:
+        import pymilvus
+    except ImportError:
+        raise IndexingError(
+            "this index needs pymilvus. Run: pip install 'recallbed[index]'"
+        ) from None
+    for library in ("pymilvus", "milvus_lite"):  # they log what they raise
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    return pymilvus
 
 
 class Milvus(MutableIndex[Vectors]):
@@ -75,6 +88,11 @@ class Milvus(MutableIndex[Vectors]):
     ) -> None:
         if structure not in _BUILD:
             raise IndexingError(f"structure {structure}: choose one of {', '.join(_BUILD)}")
+        if "://" in address and "@" in address:
+            raise IndexingError(
+                "an address with a password in it would be written down. Put user:password, or a"
+                " token, into $MILVUS_TOKEN"
+            )
         self.width, self.model, self.address, self.collection = width, model, address, collection
         self.structure, self.effort, self.timeout = structure, effort, timeout
         self.tokens = MultilingualTokens()
@@ -84,12 +102,11 @@ class Milvus(MutableIndex[Vectors]):
 
     def _call(self, ask: Callable[[Any], Any]) -> Any:
         """Ask the server; connect anew, once, where the connection was lost."""
-        from pymilvus.exceptions import MilvusException
-
+        failure = _pymilvus().MilvusException
         for last in (False, True):
             try:
                 return ask(self._client())
-            except MilvusException as error:
+            except failure as error:
                 if "'released'" in str(error) and not last:  # as after a restart of the engine
                     self._client().load_collection(self.collection)
                     continue
@@ -98,9 +115,9 @@ class Milvus(MutableIndex[Vectors]):
                 _clients.pop(self.address, None)
                 self._known = False
                 if last:
-                    local = " (or is another process using it?)" if self._local else ""
+                    hint = _doubt(Path(self.address)) if self._local else ""
                     raise ServerAway(
-                        f"{self.address}: Milvus can't be reached{local}: {_brief(error)}"
+                        f"{self.address}: Milvus can't be reached{hint}: {_brief(error)}"
                     ) from None
         raise AssertionError
 
@@ -110,21 +127,14 @@ class Milvus(MutableIndex[Vectors]):
 
     def _client(self) -> Any:
         if self.address not in _clients:
-            try:
-                import pymilvus
-            except ImportError:
-                raise IndexingError(
-                    "this index needs pymilvus. Run: pip install 'recallbed[index]'"
-                ) from None
-            logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises
-            if self._local and not self.address.endswith(".db"):
-                raise IndexingError(f"{self.address}: a file of Milvus Lite must end in .db")
+            if self._local:
+                _check_place(Path(self.address))
             token = os.environ.get("MILVUS_TOKEN", "")
             try:
-                _clients[self.address] = pymilvus.MilvusClient(
+                _clients[self.address] = _pymilvus().MilvusClient(
                     self.address, token=token, timeout=self.timeout
                 )
-            except (OSError, RuntimeError) as error:
+            except (OSError, RuntimeError, ValueError) as error:
                 raise ServerAway(f"{self.address}: can't be opened ({_brief(error)})") from None
         return _clients[self.address]
 
@@ -159,21 +169,21 @@ class Milvus(MutableIndex[Vectors]):
         client.load_collection(self.collection)
 
     def _make(self, client: Any) -> None:
-        from pymilvus import DataType, Function, FunctionType
-
+        pymilvus = _pymilvus()
+        kinds = pymilvus.DataType
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-        schema.add_field("id", DataType.INT64, is_primary=True)
-        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
-        schema.add_field("text", DataType.VARCHAR, max_length=LONGEST_TEXT)
+        schema.add_field("id", kinds.INT64, is_primary=True)
+        schema.add_field("vector", kinds.FLOAT_VECTOR, dim=self.width)
+        schema.add_field("text", kinds.VARCHAR, max_length=LONGEST_TEXT)
         schema.add_field(
             "terms",
-            DataType.VARCHAR,
+            kinds.VARCHAR,
             max_length=LONGEST_TEXT,
             enable_analyzer=True,
             analyzer_params={"tokenizer": "standard"},
         )
-        schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
-        bm25 = Function("bm25", FunctionType.BM25, ["terms"], ["sparse"])
+        schema.add_field("sparse", kinds.SPARSE_FLOAT_VECTOR)
+        bm25 = pymilvus.Function("bm25", pymilvus.FunctionType.BM25, ["terms"], ["sparse"])
         schema.add_function(bm25)
         indexes = client.prepare_index_params()
         indexes.add_index(
@@ -217,12 +227,9 @@ class Milvus(MutableIndex[Vectors]):
         if len(kept) != len(given):
             raise IndexingError(f"{len(kept)} texts for {len(given)} ids")
         terms = [self._terms(text) for text in kept]
-        for i, pair in enumerate(zip(kept, terms, strict=True)):
-            size = max(len(part.encode()) for part in pair)
-            if size > LONGEST_TEXT:
-                raise IndexingError(
-                    f"text {i} takes {size} bytes, and Milvus holds {LONGEST_TEXT}. Shorten it"
-                )
+        sizes = [
+            _size(i, text, words) for i, (text, words) in enumerate(zip(kept, terms, strict=True))
+        ]
         if not len(given):
             return
         held = self._held(given)
@@ -232,20 +239,14 @@ class Milvus(MutableIndex[Vectors]):
             self._call(self._make)
         sent: list[int] = []
         try:
-            for start in range(0, len(given), _BATCH):
+            for part in _messages([4 * self.width + size for size in sizes]):
                 rows = [
-                    {"id": int(i), "vector": vector, "text": text, "terms": words}
-                    for i, vector, text, words in zip(
-                        given[start : start + _BATCH],
-                        vectors[start : start + _BATCH],
-                        kept[start : start + _BATCH],
-                        terms[start : start + _BATCH],
-                        strict=True,
-                    )
+                    {"id": int(given[i]), "vector": vectors[i], "text": kept[i], "terms": terms[i]}
+                    for i in part
                 ]
+                sent += [row["id"] for row in rows]  # before: an answer may get lost
                 # Upserting, a message that is sent again after a lost answer changes nothing.
                 self._call(partial(_upsert, self.collection, rows))
-                sent += [row["id"] for row in rows]
         except BaseException:
             if sent:
                 self._forget(sent)
@@ -302,11 +303,26 @@ class Milvus(MutableIndex[Vectors]):
         return [next(found) if words else nothing for words in terms]
 
     def search_hybrid(
-        self, vectors: Vectors, texts: Sequence[str], k: int, rrf_k: int = 60
+        self,
+        vectors: Vectors,
+        texts: Sequence[str],
+        k: int,
+        rrf_k: int = 60,
+        weights: tuple[float, float] | None = None,
     ) -> list[Hits]:
-        """The best `k` by reciprocal rank fusion, done by Milvus, of vector and text search."""
-        from pymilvus import AnnSearchRequest, RRFRanker
+        """The best `k` of vector and text search together, fused by Milvus.
 
+        By reciprocal ranks, or, with `weights` from 0 to 1 of the vector's and the text's score,
+        by the weighted sum of both, each mapped into 0 to 1 by Milvus (an arctangent).
+        """
+        pymilvus = _pymilvus()
+        if weights is not None and not all(0 <= weight <= 1 for weight in weights):
+            raise IndexingError(f"weights {weights}: each must be from 0 to 1")
+        ranker = (
+            pymilvus.RRFRanker(rrf_k)
+            if weights is None
+            else pymilvus.WeightedRanker(*weights, norm_score=True)
+        )
         asked = as_vectors(vectors, self.width, "query vector", self.model)
         check_texts(texts)
         if len(asked) != len(texts):
@@ -314,17 +330,17 @@ class Milvus(MutableIndex[Vectors]):
         wanted = self._most(k)
         if not wanted:
             return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
-        found = []
+        found, request = [], pymilvus.AnnSearchRequest
         for vector, text in zip(asked, texts, strict=True):
             words = self._terms(text)
             if not words:
                 found += self.search(vector[None], k)
                 continue
             requests = [
-                AnnSearchRequest([vector], "vector", self._parameters("vector", wanted), wanted),
-                AnnSearchRequest([words], "sparse", self._parameters("sparse", wanted), wanted),
+                request([vector], "vector", self._parameters("vector", wanted), wanted),
+                request([words], "sparse", self._parameters("sparse", wanted), wanted),
             ]
-            more = {"ranker": RRFRanker(rrf_k), "limit": wanted, "output_fields": ["id"]}
+            more = {"ranker": ranker, "limit": wanted, "output_fields": ["id"]}
             [rows] = self._call(partial(_hybrid, self.collection, requests, more))
             found.append(_hits(rows, wanted))
         return found
@@ -337,7 +353,7 @@ class Milvus(MutableIndex[Vectors]):
         for part in _parts(asked, max(1, 200_000 // wanted)):
             more = {"limit": wanted, "search_params": self._parameters(field, wanted)}
             rows = self._call(partial(_search, self.collection, field, part, more))
-            found += [_hits(one, wanted) for one in rows]
+            found += [_hits(one, wanted, lexical=field == "sparse") for one in rows]
         return found
 
     def _most(self, k: int) -> int:
@@ -419,18 +435,58 @@ def _hybrid(collection: str, requests: list[Any], more: dict[str, Any], client: 
     return client.hybrid_search(collection, requests, **more)
 
 
+def _size(number: int, text: str, words: str) -> int:
+    """The bytes of a text and its terms. Raises IndexingError where Milvus can't hold them."""
+    try:
+        sizes = len(text.encode()), len(words.encode())
+    except UnicodeEncodeError:
+        raise IndexingError(f"text {number} holds half a character (a lone surrogate)") from None
+    if max(sizes) > LONGEST_TEXT:
+        raise IndexingError(
+            f"text {number} takes {max(sizes)} bytes, and Milvus holds {LONGEST_TEXT}. Shorten it"
+        )
+    return sum(sizes)
+
+
+def _messages(sizes: Sequence[int]) -> Iterator[range]:
+    """Rows of these sizes in bytes, cut into messages."""
+    start, held = 0, 0
+    for i, size in enumerate(sizes):
+        if i > start and (held + size > _BATCH_BYTES or i - start == _BATCH):
+            yield range(start, i)
+            start, held = i, 0
+        held += size
+    if start < len(sizes):
+        yield range(start, len(sizes))
+
+
 def _parts(asked: Any, size: int) -> Iterator[Any]:
     for start in range(0, len(asked), size):
         yield list(asked[start : start + size])
 
 
-def _hits(rows: Any, k: int) -> Hits:
+def _hits(rows: Any, k: int, lexical: bool = False) -> Hits:
     ids = np.array([row["id"] for row in rows], np.int64)
     scores = np.array([row["distance"] for row in rows], np.float32)
     # Milvus Lite gives BM25 as a negative distance, a server as a score.
-    if len(scores) and (scores <= 0).all() and scores[0] <= scores[-1] and scores[0] < 0:
-        scores = -scores
-    return in_order(ids, scores, k)
+    return in_order(ids, np.abs(scores) if lexical else scores, k)
+
+
+def _check_place(path: Path) -> None:
+    """Raises IndexingError or NotAnIndex where Milvus Lite can't keep its folder at `path`."""
+    if path.suffix != ".db":
+        raise IndexingError(f"{path}: a file of Milvus Lite must end in .db")
+    if path.is_file():
+        with path.open("rb") as stream:
+            if stream.read(23) == b"version https://git-lfs":
+                raise NotAnIndex(f"{path}: this is a Git LFS pointer. Fetch it with git lfs")
+
+
+def _doubt(path: Path) -> str:
+    """Why Milvus Lite may not open `path`."""
+    if path.is_file():  # version 2 kept a file, version 3 keeps a folder
+        return " (or is it no database of this version of Milvus Lite?)"
+    return " (or is another process using it?)"
 
 
 def _brief(error: Exception) -> str:

@@ -1,7 +1,9 @@
 """Milvus Lite, for real, held to the contract of an index."""
 
+import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from indexes.choose import open_index
 from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, WrongWidth
-from indexes.milvus import LONGEST_TEXT, MOST_HITS, Milvus
+from indexes.milvus import LONGEST_TEXT, MOST_HITS, Milvus, _messages
 from tests.index_contract import MutableIndexContract
 from tests.test_indexes import WIDTH, unit_vectors
 
@@ -90,6 +92,17 @@ def test_hybrid_search_fuses_both_sides_by_rank(texts: Milvus) -> None:
     assert no_words.ids[0] == 11
 
 
+def test_hybrid_search_by_weights(texts: Milvus) -> None:
+    vector, words = unit_vectors(0, 6)[1:2], ["green bike"]
+    firsts = [
+        texts.search_hybrid(vector, words, 6, weights=weights)[0].ids[0]
+        for weights in ((1.0, 0.0), (0.0, 1.0))
+    ]
+    assert firsts == [11, 13]
+    with pytest.raises(IndexingError, match="from 0 to 1"):
+        texts.search_hybrid(vector, words, 6, weights=(2.0, 0.5))
+
+
 def test_texts_come_back(texts: Milvus) -> None:
     assert texts.texts([12, 10, 99]) == {12: TEXTS[2], 10: TEXTS[0]}
     assert texts.held([10, 11, 99]) == {10, 11}
@@ -109,6 +122,8 @@ def test_what_milvus_can_not_hold_is_said_before_it_is_sent() -> None:
     index = fresh()
     with pytest.raises(IndexingError, match=f"text 1 takes 70000 bytes.*{LONGEST_TEXT}"):
         index.add([1, 2], unit_vectors(0, 2), ["tea", "a" * 70_000])
+    with pytest.raises(IndexingError, match="text 0 holds half a character"):
+        index.add([1], unit_vectors(0, 1), ["tea \ud83d"])
     with pytest.raises(IndexingError, match="1 texts for 2 ids"):
         index.add([1, 2], unit_vectors(0, 2), ["tea"])
     with pytest.raises(WrongWidth, match=f"width 20 .* width {WIDTH}, made by a-model"):
@@ -117,6 +132,23 @@ def test_what_milvus_can_not_hold_is_said_before_it_is_sent() -> None:
     with pytest.raises(IndexingError, match=f"Milvus gives {MOST_HITS} hits"):
         index.search(unit_vectors(0, 1), MOST_HITS + 1)
     assert len(index) == 2
+
+
+def test_a_negative_inner_product_stays_negative() -> None:
+    index, vectors = fresh(), unit_vectors(0, 3)
+    index.build([4], vectors[:1])
+    [hits] = index.search(-vectors[:1], 1)
+    assert hits.scores[0] == pytest.approx(-1, abs=1e-6)
+
+
+def test_messages_stay_below_the_limit_of_a_server() -> None:
+    assert [len(part) for part in _messages([10] * 4_500)] == [2_000, 2_000, 500]
+    sizes = [1_536 + 2 * LONGEST_TEXT] * 1_000
+    parts = list(_messages(sizes))
+    assert [i for part in parts for i in part] == list(range(1_000))
+    assert max(sum(sizes[i] for i in part) for part in parts) <= 16 * 2**20
+    assert [list(part) for part in _messages([2**30, 1, 2**30])] == [[0], [1], [2]]
+    assert list(_messages([])) == []
 
 
 def test_a_lost_connection_is_made_again() -> None:
@@ -135,7 +167,8 @@ def test_a_failure_half_way_takes_back_what_was_sent(monkeypatch: pytest.MonkeyP
     def failing(ask: Any) -> Any:
         if isinstance(ask, partial) and ask.func.__name__ == "_upsert":
             calls.append(1)
-            if len(calls) == 2:
+            if len(calls) == 2:  # the answer gets lost, not the message
+                call(ask)
                 raise ServerAway("gone")
         return call(ask)
 
@@ -150,6 +183,77 @@ def test_nobody_at_the_address_is_one_line_that_names_it() -> None:
     with pytest.raises(ServerAway, match=r"127\.0\.0\.1:9: Milvus can't be reached") as caught:
         len(index)
     assert "\n" not in str(caught.value)
+
+
+def _serve(port: int, folder: Path) -> Any:
+    words = ["server", "--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "milvus_lite", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _answer(index: Milvus, process: Any) -> int:
+    """The number of rows, as soon as the server is up."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return len(index)
+        except ServerAway:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_server_by_address_that_dies_and_comes_back(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    vectors, server = unit_vectors(0, 20), _serve(port, tmp_path)
+    try:
+        index = Milvus(WIDTH, address=f"http://127.0.0.1:{port}", timeout=2)
+        assert _answer(index, server) == 0
+        index.add(np.arange(20), vectors, [f"tea {i}" for i in range(20)])
+        assert index.search_text(["tea 7"], 1)[0].ids.tolist() == [7]
+        server.kill()
+        server.wait()
+        for ask in (lambda: index.search(vectors[:1], 1), lambda: index.add([99], vectors[:1])):
+            with pytest.raises(ServerAway, match=f"127.0.0.1:{port}: Milvus can't be") as caught:
+                ask()
+            assert "\n" not in str(caught.value)
+        server = _serve(port, tmp_path)
+        assert _answer(index, server) == 20
+        assert index.search(vectors[3:4], 1)[0].ids.tolist() == [3]
+        index.close()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_token_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILVUS_TOKEN", "root:sesame")
+    with pytest.raises(ServerAway) as caught:
+        len(Milvus(WIDTH, address="http://127.0.0.1:9", timeout=1))
+    assert "sesame" not in str(caught.value)
+    with pytest.raises(IndexingError, match="MILVUS_TOKEN") as refused:
+        Milvus(WIDTH, address="http://root:sesame@127.0.0.1:9")
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["not a database", "version https://git-lfs.github.com/spec/v1"]
+)
+def test_row_34_a_file_that_is_no_database(
+    tmp_path: Path, content: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.db"
+    path.write_text(content)
+    expected = "Git LFS pointer" if "git-lfs" in content else "no database of this version"
+    with pytest.raises(IndexingError, match=expected):
+        len(Milvus(WIDTH, address=str(path)))
+    assert path.read_text() == content
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_file_that_another_process_uses_is_one_line(tmp_path: Path) -> None:
