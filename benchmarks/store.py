@@ -1,6 +1,6 @@
 """A first MiniLM sweep, which encodes, beside a second one, which reads the embedding store.
 
-    HF_HUB_OFFLINE=1 python benchmarks/store.py [--data DIR] [--rounds N]
+    HF_HUB_OFFLINE=1 python benchmarks/store.py [--data DIR] [--rounds N] [options of the sweep]
 
 Whole processes by the clock, start-up included: `python -m task3.sweep --retriever minilm`, the
 first with an empty store, the second with the store that it left. They take turns; the ratio is of
@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from corpus import sample_root
 
 
-def sweep(data: Path, place: Path, out: str) -> tuple[float, bool, bytes]:
+def sweep(data: Path, place: Path, out: str, more: Sequence[str]) -> tuple[float, bool, bytes]:
     """Seconds of one sweep, whether it imported torch, and its rows."""
-    words = ["--data", str(data), "--split", "dev", "--retriever", "minilm"]
+    words = ["--data", str(data), "--split", "dev", "--retriever", "minilm", *more]
     words += ["--store", str(place / "store.sqlite"), "--out", str(place / out)]
     code = (
         "import sys, atexit\n"
@@ -42,13 +43,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=sample_root())
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    asked, more = parser.parse_known_args()
     times: list[tuple[float, float]] = []
     for _ in range(asked.rounds):
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
-            cold, _, first = sweep(asked.data, place, "cold")
-            warm, torch, second = sweep(asked.data, place, "warm")
+            cold, _, first = sweep(asked.data, place, "cold", more)
+            warm, torch, second = sweep(asked.data, place, "warm", more)
             size = (place / "store.sqlite").stat().st_size
         same = "equal" if first == second else "DIFFERENT"
         times.append((cold, warm))
