@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 JSON = Any
-_ROOMS = ("corpus", "indexes", "retrievers", "task3")
+_ROOMS = ("chat_models", "corpus", "indexes", "retrievers", "task3")
 
 
 def canonical(value: JSON) -> str:
