@@ -169,13 +169,18 @@ class EmbeddingStore:
 
     def _admit(self, connection: sqlite3.Connection) -> None:
         """Refuse what isn't ours before anything is written to it; fill an empty file."""
-        with self.path.open("rb") as stream:
-            head = stream.read(23)
-        if head == b"version https://git-lfs":
-            raise StoreError(f"{self.path}: this is a Git LFS pointer, not an embedding store")
-        if head and not head.startswith(b"SQLite format 3\0"):
-            raise StoreError(f"{self.path}: not an embedding store. Give another --store")
-        if not self._is_ours(connection):
+        try:
+            ours = self._is_ours(connection)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                raise
+            # Only now: closing a file of our own over a database gives up SQLite's locks on it,
+            # those of other connections in this process as well.
+            with self.path.open("rb") as stream:
+                pointer = stream.read(23) == b"version https://git-lfs"
+            what = "this is a Git LFS pointer, not an" if pointer else "not an"
+            raise StoreError(f"{self.path}: {what} embedding store. Give another --store") from None
+        if not ours:
             connection.execute("BEGIN IMMEDIATE")
             if not self._is_ours(connection):  # else another process was first
                 for statement in _TABLES.split(";"):

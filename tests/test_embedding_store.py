@@ -428,3 +428,29 @@ def test_show_makes_no_file(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "no embedding store here" in done.stderr
     assert not path.exists()
+
+
+READER = """
+import sys
+from pathlib import Path
+from indexes.embedding_store import EmbeddingStore
+store = EmbeddingStore(Path(sys.argv[1]))
+print(sum(space.vectors for space in store.spaces()))
+"""
+
+
+def test_two_connections_here_outlive_a_process_that_comes_and_goes(store: EmbeddingStore) -> None:
+    # Opening the file beside SQLite would give up its locks; a process that then closes last, as it
+    # thinks, takes the journal away from under the others ("disk I/O error").
+    none = np.zeros(1, bool)
+    store.write(SPACE, TEXTS[:1], vectors_for(TEXTS[:1]), none)
+    second = EmbeddingStore(store.path)
+    second.check()
+    second.write(SPACE, TEXTS[1:2], vectors_for(TEXTS[1:2]), none)
+    for i in (2, 3, 4):
+        words = [sys.executable, "-c", READER, str(store.path)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.stdout.strip() == str(i), done.stderr
+        EmbeddingStore(store.path).check()
+        (store, second)[i % 2].write(SPACE, TEXTS[i : i + 1], vectors_for(TEXTS[i : i + 1]), none)
+    assert len(all_of(store, TEXTS)) == len(all_of(second, TEXTS)) == 5
