@@ -51,13 +51,13 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
     from harness.progress import progress
     from indexes.choose import kind_for, make_index
-    from indexes.embedding_store import EmbeddingStore, choose_store
-    from indexes.encoder import Encoder, model_hash
+    from indexes.encoder import model_hash
     from indexes.memory_store import (
         INDEX,
         MILVUS,
         StoreHeader,
         encode_all,
+        encoder_of,
         replacing,
         write_header,
         write_texts,
@@ -73,22 +73,22 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
             index.build(ids, texts)
             header = StoreHeader(chosen, len(ids))
         else:
-            place = choose_store(None)
-            encoder = Encoder(model, store=EmbeddingStore(place) if place else None)
-            settings: dict[str, Any] = {"width": encoder.width, "model": model}
-            if chosen == "milvus":
-                settings["address"] = address or str(draft / MILVUS)
-                settings["collection"] = "memories" if address is None else out.name
-            index = make_index(chosen, len(ids), **settings)
-            if len(index):
-                raise_not_empty(settings)
-            with progress("encoding", len(texts)) as advance:
-                vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
+            with encoder_of(model) as encoder:
+                settings: dict[str, Any] = {"width": encoder.width, "model": model}
+                if chosen == "milvus":
+                    settings["address"] = address or str(draft / MILVUS)
+                    settings["collection"] = "memories" if address is None else out.name
+                index = make_index(chosen, len(ids), **settings)
+                if len(index):
+                    raise_not_empty(settings)
+                with progress("encoding", len(texts)) as advance:
+                    vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
+                weights = model_hash(encoder.folder)
             if chosen == "milvus":
                 index.add(ids, vectors, texts)  # type: ignore[attr-defined]
             else:
                 index.build(ids, vectors)
-            header = StoreHeader(chosen, len(ids), model, model_hash(encoder.folder), encoder.width)
+            header = StoreHeader(chosen, len(ids), model, weights, vectors.shape[1])
             (draft / "vectors.npy").unlink()
         index.save(draft / INDEX)
         if chosen == "milvus":

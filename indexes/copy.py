@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from indexes.base import Index, Vectors
+    from indexes.encoder import Encoder
+    from indexes.memory_store import MemoryStore, StoredMemory
+    from indexes.milvus import Milvus
+
 app = typer.Typer(add_completion=False)
 SAMPLED = 50
+AGREE = 0.9
+_ROUNDING = 1e-4  # a vector made in another batch, or on another machine, differs by less
 
 
 @app.command()
@@ -22,8 +31,8 @@ def copy(
 ) -> None:
     """Copy ids, vectors and texts into a collection, and check that searches there agree.
 
-    What is there already is skipped, so a copy that was stopped goes on. The token of a server is
-    taken from $MILVUS_TOKEN.
+    Ids that are there already are skipped, so a copy that was stopped goes on; a sample of them is
+    compared with the source. The token of a server is taken from $MILVUS_TOKEN.
     """
     from corpus.errors import DataError
     from harness.cli import one_line_errors
@@ -33,57 +42,105 @@ def copy(
 
 
 def _copy(path: Path, address: str, collection: str, model: str) -> None:
-    import numpy as np
-
-    from harness.errors import UserError
-    from harness.progress import progress
-    from indexes.embedding_store import EmbeddingStore, choose_store
-    from indexes.encoder import Encoder
-    from indexes.memory_store import MemoryStore
+    from indexes.memory_store import MemoryStore, encoder_of
     from indexes.milvus import Milvus
 
     store = MemoryStore(path)
-    if store.header.model is None:
-        place = choose_store(None)
-        encoder = Encoder(model, store=EmbeddingStore(place) if place else None)
-    else:
-        encoder, model = store.encoder(), store.header.model
-    target = Milvus(encoder.width, model, address, collection)
-    before = len(target)
-    sent = 0
-    sample: list[Any] = []
+    named = store.header.model
+    with encoder_of(model) if named is None else store.encoder() as encoder:
+        target = Milvus(encoder.width, named or model, address, collection)
+        before = len(target)
+        sent, sample = _send(store, encoder, target)
+        vectors, _ = encoder.encode([memory.text for memory in sample])
+    agree = _verify(store, target, sample, vectors)
+    print(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
+    if agree is not None:
+        print(f"{len(sample)} sampled searches: {agree:.3f} of the ten best are the same on both")
+    target.close()
+
+
+def _send(store: MemoryStore, encoder: Encoder, target: Milvus) -> tuple[int, list[StoredMemory]]:
+    """Add what the target lacks; how many that were, and a sample of all."""
+    import numpy as np
+
+    from harness.progress import progress
+
+    sent, done, sample = 0, 0, []
+    step = -(-store.header.count // SAMPLED)
     with progress("copying", store.header.count) as advance:
         for memories in store.all_memories():
             held = target.held([memory.id for memory in memories])
             left = [memory for memory in memories if memory.id not in held]
             if left:
-                vectors, _ = encoder.encode([memory.text for memory in left])
                 texts = [memory.text for memory in left]
+                vectors, _ = encoder.encode(texts)
                 target.add(np.array([memory.id for memory in left], np.int64), vectors, texts)
             sent += len(left)
-            sample += memories[:: max(1, store.header.count // SAMPLED)]
+            sample += memories[-done % step :: step]
+            done += len(memories)
             advance(len(memories))
-    if len(target) < store.header.count:
+    return sent, sample
+
+
+def _verify(
+    store: MemoryStore, target: Milvus, sample: Sequence[StoredMemory], vectors: Vectors
+) -> float | None:
+    """The share of equal hits in sampled searches, None where the source searches words.
+
+    Raises UserError where rows are missing or hold something else, or where the searches of an
+    exact source differ too much.
+    """
+    from harness.errors import UserError
+
+    address, count = target.address, len(target)
+    if count < store.header.count:
         raise UserError(
-            f"{address}: holds {len(target)} memories after the copy, not {store.header.count}."
+            f"{address}: holds {count} memories after the copy, not {store.header.count}."
             " Run it again"
         )
-    vectors, _ = encoder.encode([memory.text for memory in sample[:SAMPLED]])
+    strange = _strange(target, sample, vectors)
+    if strange is not None:
+        raise UserError(
+            f"{address}: id {strange} of the collection `{target.collection}` has another text or"
+            " vector than in the store. Give another --collection"
+        )
     agree = _agreement(store.index, target, vectors)
-    print(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
-    if agree is not None:
-        print(f"{len(vectors)} sampled searches: {agree:.3f} of the ten best are the same on both")
-    target.close()
+    alone = count == store.header.count  # else memories of others may rank higher, rightly
+    if agree is not None and store.index.exact and alone and agree < AGREE:
+        raise UserError(
+            f"{address}: only {agree:.3f} of the ten best of {len(sample)} searches are those of"
+            " the store. Is the index there still being built? Run it again"
+        )
+    return agree
 
 
-def _agreement(source: Any, target: Any, vectors: Any) -> float | None:
-    """The share of the source's ten best that the target finds too; None for another kind."""
+def _strange(target: Milvus, memories: Sequence[StoredMemory], vectors: Vectors) -> int | None:
+    """The first of these memories that lies in the target with another text or vector."""
+    held = target.rows([memory.id for memory in memories])
+    for memory, vector in zip(memories, vectors, strict=True):
+        if memory.id not in held:
+            return memory.id
+        text, kept = held[memory.id]
+        if text != memory.text or abs(kept - vector).max() > _ROUNDING:
+            return memory.id
+    return None
+
+
+def _agreement(source: Index[Any], target: Milvus, vectors: Vectors) -> float | None:
+    """The share of the source's ten best that the target finds too; None where it has words.
+
+    A hit counts as found where the target has others as good: of many equal texts either side may
+    give some.
+    """
+    import numpy as np
+
     if source.kind == "bm25s":
         return None
-    shares = [
-        len(set(one.ids.tolist()) & set(other.ids.tolist())) / max(len(one.ids), 1)
-        for one, other in zip(source.search(vectors, 10), target.search(vectors, 10), strict=True)
-    ]
+    shares = []
+    for one, other in zip(source.search(vectors, 10), target.search(vectors, 10), strict=True):
+        worst = other.scores[-1] if len(other.scores) == len(one.scores) else -np.inf
+        found = np.isin(one.ids, other.ids) | (one.scores <= worst + _ROUNDING)
+        shares.append(float(found.mean()))
     return sum(shares) / len(shares)
 
 

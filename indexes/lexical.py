@@ -41,7 +41,7 @@ class Lexical(Index[Sequence[str]]):
     exact = True
 
     def __init__(self, k1: float = 1.5, b: float = 0.75, language: str = "english") -> None:
-        if not (k1 >= 0 and 0 <= b <= 1):
+        if not (0 <= k1 < float("inf") and 0 <= b <= 1):
             raise IndexingError(f"k1 must be at least 0 and b from 0 to 1, not {k1:g} and {b:g}")
         self.k1, self.b, self.language = k1, b, language
         self.tokens = MultilingualTokens(language)

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,12 @@ from indexes.base import Index
 from indexes.choose import open_index
 from indexes.errors import NotAnIndex
 
+if TYPE_CHECKING:
+    from indexes.encoder import Encoder
+
 HEADER, INDEX, TEXTS, MILVUS = "store.json", "index", "texts.sqlite", "milvus.db"
 _FIELDS = ("text", "id", "label")
+_ASKED = 500  # values in one SQL statement: some builds of SQLite take 999
 
 
 class StoredMemory(NamedTuple):
@@ -80,9 +84,11 @@ def read_memories(path: Path) -> list[StoredMemory]:
 def replacing(path: Path) -> Iterator[Path]:
     """A folder to fill, which takes the place of `path` when all went well.
 
-    Until then, and where it goes wrong, `path` stays as it was. Raises UserError for a `path` that
-    holds something else than a store.
+    Until then, and where it goes wrong, `path` stays as it was. A file system can't exchange two
+    folders in one step everywhere, so killed at the one wrong moment the older one lies beside, at
+    `aside(path)`. Raises UserError for a `path` that holds something else than a store.
     """
+    path = path.resolve()  # "." and links have no name to be replaced
     if path.exists() and not (path / HEADER).is_file():
         raise UserError(f"{path}: is there and is no store. Give another --out")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +97,24 @@ def replacing(path: Path) -> Iterator[Path]:
     draft.mkdir()
     try:
         yield draft
+        old = aside(path)
         if path.exists():
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
+        try:
             draft.rename(path)
-            shutil.rmtree(old)
-        else:
-            draft.rename(path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def aside(path: Path) -> Path:
+    """Where an older store lies while a newer one takes its place."""
+    return path.with_name(f".{path.name}.old")
 
 
 def write_texts(folder: Path, memories: Sequence[StoredMemory]) -> None:
@@ -123,7 +138,9 @@ class MemoryStore:
             value = json.loads((path / HEADER).read_text(encoding="utf-8"))
             self.header = StoreHeader(**value)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotAnIndex(f"{path}: no store of memories (no {HEADER})") from None
+            older = aside(path.resolve())
+            found = f". Its older version lies at {older}: rename it" if older.exists() else ""
+            raise NotAnIndex(f"{path}: no store of memories (no {HEADER}){found}") from None
         except (OSError, ValueError, TypeError) as error:
             raise NotAnIndex(f"{path / HEADER}: cannot be read ({error})") from None
         self.index: Index[Any] = open_index(path / INDEX)
@@ -134,44 +151,72 @@ class MemoryStore:
             )
 
     def texts(self, ids: Sequence[int]) -> dict[int, StoredMemory]:
-        """The memories with these ids."""
-        marks = ",".join("?" * len(ids))
-        try:
-            with closing(sqlite3.connect(f"file:{self.path / TEXTS}?mode=ro", uri=True)) as opened:
-                rows = opened.execute(f"SELECT * FROM memory WHERE id IN ({marks})", list(ids))
-                return {row[0]: StoredMemory(*row) for row in rows}
-        except sqlite3.Error as error:
-            raise NotAnIndex(f"{self.path / TEXTS}: cannot be read ({error})") from None
+        """The memories with these ids. Raises NotAnIndex where one has no text here."""
+        found: dict[int, StoredMemory] = {}
+        for start in range(0, len(ids), _ASKED):
+            chunk = list(ids[start : start + _ASKED])
+            marks = ",".join("?" * len(chunk))
+            with self._texts() as opened:
+                rows = opened.execute(f"SELECT * FROM memory WHERE id IN ({marks})", chunk)
+                found |= {row[0]: StoredMemory(*row) for row in rows}
+        missing = [i for i in ids if i not in found]
+        if missing:
+            raise NotAnIndex(f"{self.path}: id {missing[0]} is in the index and has no text here")
+        return found
 
     def all_memories(self, block: int = 10_000) -> Iterator[list[StoredMemory]]:
         """All memories by id, in blocks."""
-        with closing(sqlite3.connect(f"file:{self.path / TEXTS}?mode=ro", uri=True)) as opened:
+        with self._texts() as opened:
             rows = opened.execute("SELECT * FROM memory ORDER BY id")
             while chunk := rows.fetchmany(block):
                 yield [StoredMemory(*row) for row in chunk]
 
-    def encoder(self) -> Any:
+    @contextmanager
+    def _texts(self) -> Iterator[sqlite3.Connection]:
+        path = self.path / TEXTS
+        try:
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as opened:
+                yield opened
+        except sqlite3.Error as error:
+            raise NotAnIndex(f"{path}: cannot be read ({error})") from None
+
+    @contextmanager
+    def encoder(self) -> Iterator[Encoder]:
         """The encoder that the store was built with.
 
         Raises UserError where the model of that name has other weights now.
         """
-        from indexes.embedding_store import EmbeddingStore, choose_store
-        from indexes.encoder import Encoder, model_hash
+        from indexes.encoder import model_hash
 
         assert self.header.model is not None
-        place = choose_store(None)
-        encoder = Encoder(self.header.model, store=EmbeddingStore(place) if place else None)
-        weights = model_hash(encoder.folder)
-        if weights != self.header.weights:
-            raise UserError(
-                f"{self.path}: was built by {self.header.model} with weights {self.header.weights},"
-                f" and {encoder.folder.name} here has {weights}. Build it again"
-            )
-        return encoder
+        with encoder_of(self.header.model) as encoder:
+            weights = model_hash(encoder.folder)
+            if weights != self.header.weights:
+                raise UserError(
+                    f"{self.path}: was built by {self.header.model} with weights"
+                    f" {self.header.weights}, and {encoder.folder.name} here has {weights}."
+                    " Build it again"
+                )
+            yield encoder
+
+
+@contextmanager
+def encoder_of(model: str) -> Iterator[Encoder]:
+    """The encoder `model` over the user's embedding store, which is closed at the end."""
+    from indexes.embedding_store import EmbeddingStore, choose_store
+    from indexes.encoder import Encoder
+
+    place = choose_store(None)
+    store = EmbeddingStore(place) if place else None
+    try:
+        yield Encoder(model, store=store)
+    finally:
+        if store is not None:
+            store.close()
 
 
 def encode_all(
-    encoder: Any, texts: Sequence[str], place: Path, advance: Any
+    encoder: Encoder, texts: Sequence[str], place: Path, advance: Callable[[int], None]
 ) -> NDArray[np.float32]:
     """Vectors (len(texts), width), mapped from the file `place`, so that memory stays bounded."""
     shape = (len(texts), encoder.width)

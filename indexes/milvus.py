@@ -280,12 +280,14 @@ class Milvus(MutableIndex[Vectors]):
         """Which of `ids` the collection holds, for a copy that goes on where it stopped."""
         return self._held(as_ids(ids, np.size(ids)))
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        """The texts of `ids` that are there."""
-        if not self._there() or not len(ids):
-            return {}
-        rows = self._call(partial(_get, self.collection, list(ids), ["id", "text"]))
-        return {int(row["id"]): row["text"] for row in rows}
+    def rows(self, ids: Sequence[int]) -> dict[int, tuple[str, Vectors]]:
+        """Text and vector, (width,), of those of `ids` that are there."""
+        found: dict[int, tuple[str, Vectors]] = {}
+        for start in range(0, len(ids) if self._there() else 0, _BATCH):
+            chunk = [int(i) for i in ids[start : start + _BATCH]]
+            rows = self._call(partial(_get, self.collection, chunk, ["id", "text", "vector"]))
+            found |= {int(r["id"]): (r["text"], np.asarray(r["vector"], np.float32)) for r in rows}
+        return found
 
     # --- search
 

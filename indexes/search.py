@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +30,10 @@ def search(
 ) -> None:
     """Print rank, score, id and text of the best memories, best first."""
     import json
+    from collections import Counter
 
     from corpus.errors import DataError
+    from corpus.jsonl import clean_text
     from harness.cli import one_line_errors
     from harness.errors import UserError
 
@@ -41,7 +44,7 @@ def search(
             raise UserError("give a query, or --queries FILE")
         if by not in ("vectors", "text", "both"):
             raise UserError(f"--by {by}: choose vectors, text or both")
-        asked = [query] if query is not None else _read_queries(queries)
+        asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
         opened = MemoryStore(store)
         for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
             memories = opened.texts([int(i) for i in hits.ids])
@@ -50,14 +53,22 @@ def search(
                 for i, score in zip(hits.ids, hits.scores, strict=True)
             ]
             if as_json:
-                print(json.dumps({"query": words, "hits": rows}, ensure_ascii=False))
+                found = {"query": words, "hits": rows}
+                print(json.dumps(found, ensure_ascii=sys.stdout.encoding.lower() != "utf-8"))
                 continue
             if len(asked) > 1:
-                print(f"# {words}")
+                _print(f"# {words}")
             for rank, row in enumerate(rows, 1):
-                print(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {row['text']}")
+                text = " ".join(str(row["text"]).split())
+                _print(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {text}")
             if not rows:
-                print("  nothing matches")
+                _print("  nothing matches")
+
+
+def _print(line: str) -> None:
+    """Print for a terminal of any encoding."""
+    encoding = sys.stdout.encoding
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _read_queries(path: Path | None) -> list[str]:
@@ -81,8 +92,9 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
         raise UserError(f"--by {by}: needs a milvus store, and this one is {index.kind}")
     if by == "text":
         return index.search_text(asked, k)
-    with progress("encoding", len(asked) if len(asked) > 1 else 0) as advance:
-        vectors, _ = store.encoder().encode(asked, advance)
+    many = len(asked) if len(asked) > 1 else 0
+    with store.encoder() as encoder, progress("encoding", many) as advance:
+        vectors, _ = encoder.encode(asked, advance)
     return index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
 
 

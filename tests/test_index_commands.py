@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -219,3 +220,96 @@ def test_a_server_that_is_away_is_one_line(place: Path) -> None:
     found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
     refused(found, "can't be reached")
     assert not Path("other").exists()
+
+
+def test_a_copy_over_something_else_is_refused(place: Path) -> None:
+    build("--out", "store", "--kind", "flat")
+    write_lines(place / "mine.jsonl", [{**line, "text": line["text"][::-1]} for line in LINES])
+    build("--out", "other", "--kind", "flat")
+    assert CliRunner().invoke(copy_app, ["store", "--to", "both.db"]).exit_code == 0
+    found = CliRunner().invoke(copy_app, ["other", "--to", "both.db"])
+    refused(found, "id 100 of the collection `memories` has another text or vector")
+
+
+def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    write_lines(place / "mine.jsonl", LINES[:2])
+    rename = Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if path.name.endswith(".tmp"):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    build("--out", "store", "--kind", "bm25s", "--overwrite", code=130)
+    assert len(MemoryStore(Path("store")).index) == len(LINES)
+    assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "store"]
+    # Killed between the two renames, it is named where it lies.
+    rename(Path("store"), Path(".store.old"))
+    refused(search("store", "bees", code=2), ".store.old: rename it")
+
+
+def test_a_store_is_replaced_from_inside_and_through_a_link(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    Path("link").symlink_to("store")
+    write_lines(place / "mine.jsonl", LINES[:2])
+    build("--out", "link", "--kind", "bm25s", "--overwrite")
+    assert Path("link").is_symlink()
+    monkeypatch.chdir("store")
+    write_lines(place / "mine.jsonl", LINES[:3])
+    words = [str(place / "mine.jsonl"), "--out", ".", "--kind", "bm25s", "--overwrite"]
+    assert CliRunner().invoke(build_app, words).exit_code == 0
+    assert len(MemoryStore(place / "link").index) == 3
+
+
+def test_strange_names_queries_texts_and_terminals(place: Path) -> None:
+    write_lines(place / "mine.jsonl", [{"text": "Likes tea\nwith 奶 and 🍯"}, {"text": "Runs"}])
+    build("--out", "50% #1?", "--kind", "bm25s")
+    words = [sys.executable, "-m", "indexes.search", "50% #1?", b"\xff tea"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run(words, capture_output=True, env=ascii_only)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.decode().count("\n") == 1
+    assert "Likes tea with \\u5976" in shown.stdout.decode()
+    shown = subprocess.run([*words, "--json"], capture_output=True, env=ascii_only)
+    assert json.loads(shown.stdout)["hits"][0]["text"] == "Likes tea\nwith 奶 and 🍯"
+
+
+def test_more_hits_than_a_statement_takes_values(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    monkeypatch.setattr("indexes.memory_store._ASKED", 2)
+    hits = json.loads(search("store", "keeps", "-k", "100000", "--json").stdout)["hits"]
+    assert sorted(hit["id"] for hit in hits) == [100 + i * 3 for i in range(6)]
+
+
+@pytest.mark.parametrize("damage", ["gone", "foreign", "a row less"])
+def test_texts_that_are_damaged_are_named(place: Path, damage: str) -> None:
+    build("--out", "store", "--kind", "bm25s")
+    texts = Path("store/texts.sqlite")
+    if damage == "a row less":
+        with sqlite3.connect(texts) as opened:
+            opened.execute("DELETE FROM memory WHERE id = 106")
+    else:
+        texts.unlink()
+    if damage == "foreign":
+        texts.write_text("no database" * 100)
+    words = "id 106 is in the index" if damage == "a row less" else "store/texts.sqlite: cannot"
+    refused(search("store", "bees", code=2), words)
+    if damage != "a row less":
+        refused(CliRunner().invoke(copy_app, ["store", "--to", "m.db"]), words)
+
+
+def test_a_copy_of_many_equal_texts_agrees(place: Path) -> None:
+    write_lines(place / "mine.jsonl", [{"text": TEXTS[i % 2]} for i in range(60)])
+    build("--out", "store", "--kind", "flat")
+    found = CliRunner().invoke(copy_app, ["store", "--to", "equal.db"])
+    assert found.exit_code == 0, found.output
+    assert "60 new" in found.stdout
+    assert "1.000 of the ten best" in found.stdout

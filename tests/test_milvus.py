@@ -103,8 +103,11 @@ def test_hybrid_search_by_weights(texts: Milvus) -> None:
         texts.search_hybrid(vector, words, 6, weights=(2.0, 0.5))
 
 
-def test_texts_come_back(texts: Milvus) -> None:
-    assert texts.texts([12, 10, 99]) == {12: TEXTS[2], 10: TEXTS[0]}
+def test_texts_and_vectors_come_back(texts: Milvus) -> None:
+    rows = texts.rows([12, 10, 99])
+    assert {i: text for i, (text, _) in rows.items()} == {12: TEXTS[2], 10: TEXTS[0]}
+    assert abs(rows[12][1] - unit_vectors(0, 6)[2]).max() <= 1e-6
+    assert fresh().rows([1]) == {}
     assert texts.held([10, 11, 99]) == {10, 11}
 
 
