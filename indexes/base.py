@@ -41,7 +41,7 @@ class Index(ABC, Generic[Items]):
 
     @abstractmethod
     def build(self, ids: ArrayLike, items: Items) -> None:
-        """Fill an empty index; `ids` are int64, distinct, one an item."""
+        """Fill an empty index; `ids` are int64, distinct, one an item. All or none."""
 
     @abstractmethod
     def search(self, queries: Items, k: int) -> list[Hits]:
@@ -73,15 +73,24 @@ class MutableIndex(Index[Items]):
         """Forget these ids; UnknownId for one that isn't there, and then none is forgotten."""
 
 
+def refuse_filled(index: Index[Any]) -> None:
+    """Raises IndexingError where `index` holds something: `build` is for an empty one."""
+    if len(index):
+        raise IndexingError(f"build: the index holds {len(index):,} already. Use add")
+
+
 def as_ids(ids: ArrayLike, count: int) -> Ids:
     """`ids` as int64 of shape (count,), checked to be whole, not negative and distinct."""
-    given = np.asarray(ids)
+    try:
+        given = np.asarray(ids)
+    except ValueError:
+        raise IndexingError("ids: a flat list of whole numbers is needed") from None
     if given.shape != (count,):
         raise IndexingError(f"ids of shape {given.shape} for {count} items: one id an item")
     if count and given.dtype.kind not in "iu":
-        raise IndexingError(f"ids of type {given.dtype}: ids are whole numbers")
+        raise IndexingError(f"ids of type {given.dtype}: ids are whole numbers below 2**63")
     if count and (given.min() < 0 or given.max() > np.iinfo(np.int64).max):
-        raise IndexingError(f"id {given.min()} to {given.max()}: ids go from 0 to 2**63 - 1")
+        raise IndexingError(f"ids {given.min()} to {given.max()}: ids go from 0 to 2**63 - 1")
     known: Ids = given.astype(np.int64)
     ordered = np.sort(known)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -90,23 +99,27 @@ def as_ids(ids: ArrayLike, count: int) -> Ids:
     return known
 
 
+def _among(held: Ids, ids: Ids) -> NDArray[np.bool_]:
+    """Which of `held` are among `ids`, (len(held),). Quick where `held` is long and `ids` short."""
+    ordered = np.sort(ids)
+    at = np.minimum(np.searchsorted(ordered, held), len(ordered) - 1)
+    return np.asarray(ordered[at] == held)
+
+
 def refuse_known(ids: Ids, held: Ids) -> None:
     """Raises RepeatedId where one of `ids` is among `held`."""
-    known = ids[np.isin(ids, held)]
+    known = held[_among(held, ids)] if len(ids) else ids
     if len(known):
-        raise RepeatedId(f"id {known[0]} is in the index already. Remove it first")
+        raise RepeatedId(f"id {known.min()} is in the index already. Remove it first")
 
 
 def places_of(ids: ArrayLike, held: Ids) -> NDArray[np.int64]:
-    """Where each of `ids` stands in `held`. Raises UnknownId for one that doesn't."""
+    """Where `ids` stand in `held`, ascending. Raises UnknownId for one that doesn't."""
     given = as_ids(ids, np.size(ids))
-    order = np.argsort(held, kind="stable")
-    at = np.searchsorted(held, given, sorter=order)
-    sound = at < len(held)
-    sound[sound] = held[order[at[sound]]] == given[sound]
-    if not sound.all():
-        raise UnknownId(f"id {given[~sound][0]} is not in the index")
-    return order[at].astype(np.int64)
+    places = np.flatnonzero(_among(held, given)) if len(given) else np.empty(0, np.int64)
+    if len(places) < len(given):
+        raise UnknownId(f"id {np.setdiff1d(given, held[places])[0]} is not in the index")
+    return places.astype(np.int64)
 
 
 def as_vectors(
@@ -114,9 +127,14 @@ def as_vectors(
 ) -> Vectors:
     """`vectors` as float32 of shape (n, width), checked to be finite; any width where it is None.
 
-    Raises WrongWidth naming both widths, and NotFinite naming the first faulty row.
+    Raises WrongWidth naming both widths, and NotFinite naming the first faulty row: NaN, infinity,
+    or a length whose square passes float32, so that no inner product overflows.
     """
-    given = np.ascontiguousarray(vectors, np.float32)
+    try:
+        with np.errstate(over="ignore"):
+            given = np.ascontiguousarray(vectors, np.float32)
+    except (ValueError, TypeError):
+        raise WrongWidth(f"{what}s: a matrix of numbers (n, width) is needed") from None
     if given.ndim != 2:
         raise WrongWidth(f"{what}s of shape {given.shape}: a matrix (n, width) is needed")
     if width is not None and given.shape[1] != width:
@@ -125,10 +143,16 @@ def as_vectors(
             + (f", made by {model}" if model else "")
             + ": were they made by another model?"
         )
-    faulty = np.flatnonzero(~np.isfinite(given).all(axis=1))
+    faulty = np.flatnonzero(~np.isfinite(squared_lengths(given)))
     if len(faulty):
         raise NotFinite(f"{what} {faulty[0]} of {len(given)} isn't finite")
     return given
+
+
+def squared_lengths(vectors: Vectors) -> NDArray[np.float32]:
+    """The squared length of each row, (n,)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
 
 def as_k(k: int) -> int:
@@ -142,6 +166,11 @@ def in_order(ids: Ids, scores: NDArray[np.float32], k: int) -> Hits:
     """The first `k` by (-score, id)."""
     order = np.lexsort((ids, -scores))[:k]
     return Hits(ids[order], scores[order])
+
+
+def no_hits() -> Hits:
+    """What an empty index answers."""
+    return Hits(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 def check_texts(texts: Sequence[str]) -> None:

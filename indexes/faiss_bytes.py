@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from indexes.errors import IndexingError, NotAnIndex
-from indexes.files import Write
+from indexes.files import Write, damaged
+
+_PIECE = 1 << 20
 
 
 def faiss_module() -> Any:
@@ -43,15 +43,23 @@ def stream_index(index: Any, write: Write) -> None:
     faiss.write_index(index, writer)
 
 
-def parse_index(path: Path, data: memoryview, kind: type | str, width: int, count: int) -> Any:
-    """The FAISS index in `data`, checked to be what the header says it is."""
+def parse_index(path: Path, data: memoryview, kind: str, width: int, count: int) -> Any:
+    """The FAISS index in `data`, read piece by piece and checked to be what the header says."""
     faiss = faiss_module()
+    at = 0
+
+    def read(size: int) -> bytes:
+        nonlocal at
+        piece = bytes(data[at : at + size])
+        at += len(piece)
+        return piece
+
     try:
-        index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+        index = faiss.read_index(faiss.PyCallbackIOReader(read, _PIECE))
     except RuntimeError:
         raise NotAnIndex(
             f"{path}: this FAISS ({faiss.__version__}) cannot read it. Build it again"
         ) from None
-    if type(index).__name__ != kind or index.d != width or index.ntotal != count:
-        raise NotAnIndex(f"{path}: the file is damaged (not the index of its header)")
+    if (type(index).__name__, index.d, index.ntotal) != (kind, width, count):
+        raise damaged(path, "not the index of its header")
     return index

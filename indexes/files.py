@@ -1,11 +1,11 @@
 """The one file that an index is saved in: sections of bytes, then a header that vouches for them.
 
-    MAGIC | sections, one after another | header (JSON) | length of the header (8 bytes) | END
+    MAGIC | sections, one after another | header (JSON) | its sha256 | its length (8 bytes) | END
 
 The header comes last, so that sections of any size can be streamed, and a file cut short has no
 END. It holds the kind, what the index is made of, the versions that wrote it, and the length and
 sha256 of every section. Nothing is ever unpickled, and no byte of a section is handed on before its
-hash agrees.
+hash agrees. A hash finds damage, not malice: FAISS was not made for files that mean harm.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ FORMAT = 1
 MAGIC, END = b"recallbed index\n", b"\nrecallbed end.\n"
 _LFS = b"version https://git-lfs"
 _TODO = "Build it again, or fetch it again"
+_TAIL = 32 + 8 + len(END)
 Write = Callable[[bytes], Any]
 
 
@@ -53,7 +54,8 @@ def write_index(
                 "sections": table,
             }
             encoded = json.dumps(head, ensure_ascii=False, allow_nan=False).encode()
-            stream.write(encoded + len(encoded).to_bytes(8, "big") + END)
+            digest = hashlib.sha256(encoded).digest()
+            stream.write(encoded + digest + len(encoded).to_bytes(8, "big") + END)
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)
@@ -80,7 +82,11 @@ def read_header(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             return _header(path, stream)
     except OSError as error:
-        raise NotAnIndex(f"{path}: cannot be read ({error.strerror})") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> NotAnIndex:
+    return NotAnIndex(f"{path}: cannot be read ({error.strerror})")
 
 
 def _header(path: Path, stream: Any) -> dict[str, Any]:
@@ -91,32 +97,36 @@ def _header(path: Path, stream: Any) -> dict[str, Any]:
         raise NotAnIndex(f"{path}: this is a Git LFS pointer, not the index. Fetch it with git lfs")
     if not start.startswith(MAGIC):
         raise NotAnIndex(f"{path}: not an index of recallbed. {_TODO}")
-    tail = 8 + len(END)
     size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(size - tail, 0))
-    ending = stream.read(tail)
-    length = int.from_bytes(ending[:8], "big")
-    if ending[8:] != END or length > size - tail - len(MAGIC):
+    stream.seek(max(size - _TAIL, 0))
+    tail = stream.read(_TAIL)
+    length = int.from_bytes(tail[32:40], "big")
+    if tail[40:] != END or length > size - _TAIL - len(MAGIC):
         raise NotAnIndex(f"{path}: the file is cut short. {_TODO}")
-    stream.seek(size - tail - length)
+    stream.seek(size - _TAIL - length)
+    encoded = stream.read(length)
     try:
-        header = json.loads(stream.read(length))
-        newer = header["format"] > FORMAT
-        sound = isinstance(header["kind"], str) and isinstance(header["sections"], list)
-        held = sum(section["bytes"] for section in header["sections"])
-        sound = sound and held == size - tail - length - len(MAGIC)
-        if newer:
+        if hashlib.sha256(encoded).digest() != tail[:32]:
+            raise ValueError
+        header = json.loads(encoded)
+        if header["format"] > FORMAT:
             raise NotAnIndex(
                 f"{path}: written in format {header['format']} by a newer recallbed"
-                f" ({header.get('versions', {}).get('recallbed')}). Update this one"
+                f" ({header['versions']['recallbed']}). Update this one"
             )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, NotAnIndex):
-            raise
-        sound = False
-    if not sound:
-        raise NotAnIndex(f"{path}: the file is damaged (its header). {_TODO}")
+        held = sum(section["bytes"] for section in header["sections"])
+        if held != size - _TAIL - length - len(MAGIC) or not isinstance(header["kind"], str):
+            raise ValueError
+    except NotAnIndex:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise damaged(path, "its header") from None
     return dict(header)
+
+
+def damaged(path: Path, where: str) -> NotAnIndex:
+    """The error for a file of ours that isn't as it was written."""
+    return NotAnIndex(f"{path}: the file is damaged ({where}). {_TODO}")
 
 
 def read_index(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
@@ -125,16 +135,19 @@ def read_index(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, memoryv
     Sections are views of the mapped file. Raises NotAnIndex for another kind, a foreign or a
     damaged file.
     """
-    header = read_header(path)
-    if header["kind"] != kind:
-        raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {kind}")
-    with path.open("rb") as stream:
-        view = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        with path.open("rb") as stream:
+            header = _header(path, stream)
+            if header["kind"] != kind:
+                raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {kind}")
+            view = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise _unreadable(path, error) from None
     sections, at = {}, len(MAGIC)
     for entry in header["sections"]:
         section = view[at : at + entry["bytes"]]
         if hashlib.sha256(section).hexdigest() != entry["sha256"]:
-            raise NotAnIndex(f"{path}: the file is damaged (section {entry['name']}). {_TODO}")
+            raise damaged(path, f"section {entry['name']}")
         sections[entry["name"]] = section
         at += entry["bytes"]
     return header, sections

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from indexes.base import (
-    Hits,
-    Ids,
-    MutableIndex,
-    Vectors,
-    as_ids,
-    as_k,
-    as_vectors,
-    in_order,
-    places_of,
-    refuse_known,
-)
+from indexes.base import Hits, Ids, Vectors, in_order, places_of
 from indexes.errors import IndexingError, TooFewPoints
 from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
-from indexes.files import read_index, write_index
+from indexes.files import Write
+from indexes.vector_index import Sections, VectorIndex
 
 POINTS_A_CENTROID = 39
 """Training vectors a centroid, the least that FAISS advises."""
@@ -31,7 +22,7 @@ SAMPLE = 64
 """Training vectors a centroid at most; more are drawn from, with the seed."""
 
 
-class IVFPQ(MutableIndex[Vectors]):
+class IVFPQ(VectorIndex):
     """Each vector as `codes` bytes in the list of its nearest centroid (Jegou et al., 2011).
 
     `codes` + 16 bytes a memory, some percent of `Flat`; scores are those of the compressed vectors.
@@ -45,6 +36,7 @@ class IVFPQ(MutableIndex[Vectors]):
 
     kind = "ivfpq"
     exact = False
+    setting_names = ("lists", "codes", "probes", "seed", "threads")
 
     def __init__(
         self,
@@ -56,28 +48,47 @@ class IVFPQ(MutableIndex[Vectors]):
         seed: int = 0,
         threads: int = 1,
     ) -> None:
+        super().__init__(width, model)
+        faiss_module()
         if codes is None:
             codes = max(d for d in range(1, max(width // 4, 1) + 1) if width % d == 0)
         if codes < 1 or width % codes:
             raise IndexingError(f"codes {codes}: must divide the width {width}")
         if probes < 1 or (lists is not None and lists < 1):
             raise IndexingError("lists and probes must be at least 1")
-        self.width, self.model, self.lists = width, model, lists
-        self.codes, self.probes, self.seed, self.threads = codes, probes, seed, threads
+        if not 0 <= seed < 2**31 - 1 or threads < 0:
+            raise IndexingError("seed and threads must be at least 0, the seed below 2**31 - 1")
+        self.lists, self.codes, self.probes = lists, codes, probes
+        self.seed, self.threads = seed, threads
         self._index: Any = None  # made when it is trained
         self._ids: Ids = np.empty(0, np.int64)
 
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def ids(self) -> Ids:
+        """The ids that it holds, (len(self),)."""
+        return self._ids
+
     def build(self, ids: ArrayLike, items: Vectors) -> None:
         """Train on the vectors (n, width), a seeded sample where there are many, and add them."""
-        vectors = as_vectors(items, self.width, model=self.model)
-        as_ids(ids, len(vectors))
-        self._train(vectors)
-        self.add(ids, vectors)
+        if not len(self):
+            self._index = None  # an emptied index is trained anew
+        super().build(ids, items)
 
-    def _train(self, vectors: Vectors) -> None:
+    def _add(self, ids: Ids, vectors: Vectors) -> None:
+        # Lists and codewords stay as they are first trained.
+        index = self._train(vectors) if self._index is None else self._index
+        try:
+            with threads(self.threads):
+                index.add_with_ids(vectors, ids)
+        except BaseException:  # stopped half way, by Ctrl-C, say
+            index.remove_ids(ids)
+            raise
+        self._index, self._ids = index, np.concatenate([self._ids, ids])
+
+    def _train(self, vectors: Vectors) -> Any:
         faiss = faiss_module()
         count = len(vectors)
         lists = self.lists or max(1, min(int(4 * math.sqrt(count)), count // POINTS_A_CENTROID))
@@ -98,20 +109,7 @@ class IVFPQ(MutableIndex[Vectors]):
             vectors = vectors[np.sort(rng.choice(count, most, replace=False))]
         with threads(self.threads):
             index.train(vectors)
-        self._index = index
-
-    def add(self, ids: ArrayLike, items: Vectors) -> None:
-        """Take up more vectors; the lists and codewords stay as they were trained."""
-        vectors = as_vectors(items, self.width, model=self.model)
-        given = as_ids(ids, len(vectors))
-        refuse_known(given, self._ids)
-        if not len(given):
-            return
-        if self._index is None:
-            self._train(vectors)
-        with threads(self.threads):
-            self._index.add_with_ids(vectors, given)
-        self._ids = np.concatenate([self._ids, given])
+        return index
 
     def remove(self, ids: ArrayLike) -> None:
         """Forget these ids."""
@@ -121,17 +119,12 @@ class IVFPQ(MutableIndex[Vectors]):
         self._index.remove_ids(self._ids[places])
         self._ids = np.delete(self._ids, places)
 
-    def search(self, queries: Vectors, k: int) -> list[Hits]:
-        """About the best `k` for each row of `queries`; as many as `Flat` gives, always."""
-        asked = as_vectors(queries, self.width, "query vector", self.model)
-        wanted = min(as_k(k), len(self))
-        if not wanted:
-            return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
-        scores, ids = self._probe(asked, wanted, min(self.probes, self._index.nlist))
+    def _search(self, queries: Vectors, k: int) -> list[Hits]:
+        scores, ids = self._probe(queries, k, min(self.probes, self._index.nlist))
         short = np.flatnonzero((ids < 0).any(axis=1))
         if len(short):
-            scores[short], ids[short] = self._probe(asked[short], wanted, self._index.nlist)
-        return [in_order(*pair, wanted) for pair in zip(ids, scores, strict=True)]
+            scores[short], ids[short] = self._probe(queries[short], k, self._index.nlist)
+        return [in_order(*pair, k) for pair in zip(ids, scores, strict=True)]
 
     def _probe(self, queries: Vectors, k: int, probes: int) -> tuple[Vectors, Ids]:
         faiss = faiss_module()
@@ -139,38 +132,16 @@ class IVFPQ(MutableIndex[Vectors]):
         found: tuple[Vectors, Ids] = self._index.search(queries, k, params=parameters)
         return found
 
-    def save(self, path: Path) -> None:
-        """Write it as one file (`indexes.files`)."""
-        if self._index is None:
-            raise IndexingError("an index that holds nothing can't be saved. Build it first")
-        header = {
-            **{"width": self.width, "model": self.model, "metric": "inner product"},
-            "count": len(self),
-            "settings": self._settings(),
-        }
-        write_index(
-            path,
-            self.kind,
-            header,
-            {
-                "ids": lambda write: write(self._ids.tobytes()),
-                "faiss": lambda write: stream_index(self._index, write),
-            },
-            ("numpy", "faiss-cpu"),
-        )
+    def _sections(self) -> dict[str, Callable[[Write], None]]:
+        found: dict[str, Callable[[Write], None]] = {}
+        found["ids"] = lambda write: write(self._ids.tobytes())
+        if self._index is not None:
+            found["faiss"] = lambda write: stream_index(self._index, write)
+        return found
 
-    def _settings(self) -> dict[str, Any]:
-        names = ("lists", "codes", "probes", "seed", "threads")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read the index at `path` into memory."""
-        header, sections = read_index(path, cls.kind)
-        index = cls(header["width"], header["model"], **header["settings"])
+    def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
         # A copy, so that the file isn't kept mapped beside what FAISS holds of it.
-        index._ids = np.array(np.frombuffer(sections["ids"], np.int64))
-        index._index = parse_index(
-            path, sections["faiss"], "IndexIVFPQ", index.width, len(index._ids)
-        )
-        return index
+        self._ids = np.array(np.frombuffer(sections["ids"], np.int64))
+        if "faiss" in sections or len(self):
+            count = len(self._ids)
+            self._index = parse_index(path, sections["faiss"], "IndexIVFPQ", self.width, count)

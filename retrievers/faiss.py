@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from corpus.records import Memory
 from harness.errors import UserError
 from indexes.base import Index
 from indexes.choose import kind_for, make_index
+from indexes.faiss_bytes import faiss_module
 from retrievers.base import Scored
 from retrievers.dense import Dense
 from retrievers.registry import register
@@ -23,9 +23,10 @@ class Faiss(Dense):
 
     Pools of up to `exact_up_to` memories are searched exactly, whatever `index` says, and score as
     `dense` does, so that a memory lost by an index isn't blamed on the model. Larger ones go to
-    `index` (auto, flat, hnsw, ivfpq). Where that is approximate, the best `depth` are asked for;
-    the others share one score below the lowest, are marked as unmatched, and are counted in the
-    row's repairs as `unreturned`.
+    `index` (auto, flat, hnsw, ivfpq), which is asked for the best `depth`. These get the scores of
+    `dense`; the others share one score below the lowest, are marked as unmatched, and are counted
+    in the row's repairs as `unreturned`. An index is built for each pool and kept while the pool
+    stays the same: it pays where many queries share one.
     """
 
     libraries = (*Dense.libraries, "faiss-cpu")
@@ -47,7 +48,7 @@ class Faiss(Dense):
             raise UserError("depth must be at least 1, and exact_up_to at least 0")
         self.index, self.depth, self.exact_up_to = index, depth, exact_up_to
         self._largest: int | None = None
-        self._built: tuple[bytes, Index[Any], list[int]] | None = None
+        self._built: tuple[dict[str, int], Index[Any]] | None = None
 
     def settings(self) -> Mapping[str, Any]:
         """Those of `dense`, and how large pools are searched."""
@@ -55,9 +56,14 @@ class Faiss(Dense):
         return {**super().settings(), **own}
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts; remember how large a pool of them could be."""
-        super().prepare(queries, memories)
+        """Encode all texts; remember how large a pool of them could be.
+
+        Raises IndexingError where that takes an index of FAISS's and it isn't installed.
+        """
         self._largest = len(memories)
+        if not self.pool_independent and self._kind(self._largest) != "flat":
+            faiss_module()
+        super().prepare(queries, memories)
 
     @property
     def pool_independent(self) -> bool:
@@ -75,22 +81,26 @@ class Faiss(Dense):
         return {**self.__dict__, "_built": None}
 
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        """Cosines, (len(pool),); a Scored where the index is approximate."""
+        """Cosines, (len(pool),); a Scored for a pool past `exact_up_to`."""
         if len(pool) <= self.exact_up_to:
             return self._exact(query, pool)
-        texts = [self.memory_text(memory) for memory in pool]
-        index, distinct = self._index(texts)
+        memories = {self.memory_text(memory): memory for memory in pool}
+        places, index = self._index(memories)
         [hits] = index.search(self.vectors([self.query_text(query)]), self.depth)
-        scores = np.full(len(pool), np.nan)
-        scores[np.array(distinct)[hits.ids]] = hits.scores
-        first = {texts[i]: i for i in distinct}
-        scores = scores[[first[text] for text in texts]]
-        missing = np.isnan(scores)
-        scores[missing] = float(hits.scores[-1]) - 1
-        unreturned = int(missing.sum())
-        return Scored(scores, ~missing, repairs={"unreturned": unreturned} if unreturned else {})
+        texts = list(places)
+        found = [texts[i] for i in hits.ids]
+        # Once more from the vectors themselves: an index may hold them compressed.
+        exact = super().score(query, [memories[text] for text in found])
+        known = dict(zip(found, exact.tolist(), strict=True))
+        others = float(exact.min()) - 1
+        scores = np.array([known.get(self.memory_text(memory), others) for memory in pool])
+        matched = scores != others
+        unreturned = int((~matched).sum())
+        return Scored(scores, matched, repairs={"unreturned": unreturned} if unreturned else {})
 
     def _exact(self, query: str, pool: Sequence[Memory]) -> Any:
+        if not pool:
+            return np.empty(0)
         vectors = self.vectors([self.memory_text(memory) for memory in pool])
         index = make_index("flat", width=vectors.shape[1])
         index.build(np.arange(len(pool)), vectors)
@@ -99,21 +109,18 @@ class Faiss(Dense):
         scores[hits.ids] = hits.scores
         return scores
 
-    def _index(self, texts: Sequence[str]) -> tuple[Index[Any], list[int]]:
-        """The index over the distinct `texts` and their first positions; kept for the next query.
+    def _kind(self, count: int) -> str:
+        return kind_for(count) if self.index == "auto" else self.index
+
+    def _index(self, texts: Mapping[str, Memory]) -> tuple[dict[str, int], Index[Any]]:
+        """The number of each text in the index over them, and that index; kept for the next query.
 
         It is built in the order of the texts, so a pool's order changes nothing.
         """
-        first: dict[str, int] = {}
-        for i, text in enumerate(texts):
-            first.setdefault(text, i)
-        ordered = sorted(first)
-        key = hashlib.sha256("\x00".join(ordered).encode()).digest()
-        distinct = [first[text] for text in ordered]
-        if self._built is None or self._built[0] != key:
+        if self._built is None or self._built[0].keys() != texts.keys():
+            ordered = sorted(texts)
             vectors = self.vectors(ordered)
-            kind = kind_for(len(ordered)) if self.index == "auto" else self.index
-            index = make_index(kind, width=vectors.shape[1])
+            index = make_index(self._kind(len(ordered)), width=vectors.shape[1])
             index.build(np.arange(len(ordered)), vectors)
-            self._built = (key, index, distinct)
-        return self._built[1], distinct
+            self._built = ({text: i for i, text in enumerate(ordered)}, index)
+        return self._built

@@ -6,7 +6,6 @@ class TestMine(MutableIndexContract):
 """
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,10 @@ class IndexContract(ABC):
             index.build([7, 3, 7], self.items(0, 3))
         assert len(index) == 0
 
-    @pytest.mark.parametrize("ids", [[1], [1, 2, 3, 4], [0.5, 1.0, 2.0], [-1, 2, 3], [[1, 2, 3]]])
+    @pytest.mark.parametrize(
+        "ids",
+        [[1], [1, 2, 3, 4], [0.5, 1.0, 2.0], [-1, 2, 3], [[1, 2, 3]], [[1], [2, 3]], [1, 2, 2**63]],
+    )
     def test_ids_that_are_none(self, ids: Any) -> None:
         with pytest.raises(IndexingError, match="id"):
             self.make().build(ids, self.items(0, 3))
@@ -150,17 +152,13 @@ class IndexContract(ABC):
         index.save(path)
         whole = path.read_bytes()
         rng = np.random.default_rng(0)
-        for at in (0, 5, len(whole) - 1, len(whole) - 20, *rng.integers(0, len(whole), 60)):
+        header = range(whole.rindex(b'{"format"'), len(whole))
+        for at in (0, 5, *header, *rng.integers(0, len(whole), 40)):
             damaged = bytearray(whole)
             damaged[at] ^= 1 << int(rng.integers(8))
             path.write_bytes(damaged)
-            with suppress(NotAnIndex):
-                # A bit in the header's text, such as a version, may go unseen; one in what is
-                # searched may not.
-                for one, other in zip(
-                    self.ask(index, 3), self.ask(type(index).load(path), 3), strict=True
-                ):
-                    assert one.ids.tolist() == other.ids.tolist()
+            with pytest.raises(NotAnIndex):
+                type(index).load(path)
         for size in (1, 30, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:size])
             with pytest.raises(NotAnIndex):

@@ -1,6 +1,7 @@
 """`faiss` is `minilm` as long as a pool is searched exactly, and says where it isn't."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,40 @@ def test_past_the_bound_positions_not_returned_share_one_place(
     assert result.repairs == {"unreturned": len(POOL) - 50}
     assert len(set(scores[~matched])) == 1
     assert scores[~matched].max() < scores[matched].min()
-    assert abs(scores[matched] - exact[matched]).max() <= 1e-6
+    assert abs(scores[matched] - exact[matched]).max() <= 1e-6  # another batch, other bits
     best = set(np.argsort(-exact, kind="stable")[:10])
     assert len(best & set(np.flatnonzero(matched))) >= 9
+
+
+def test_compressed_vectors_find_and_the_true_ones_score() -> None:
+    count, width = 9_984, 16
+    retriever = faiss(exact_up_to=100, index="ivfpq", depth=50)
+    texts = [QUERY, *(f"memory {i}" for i in range(count))]
+    vectors = np.random.default_rng(0).standard_normal((count + 1, width)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    retriever._table.write(retriever._table.reserve(texts, width), vectors)
+    result = retriever.score(QUERY, [Memory(text) for text in texts[1:]])
+    scores, matched = np.asarray(result.scores), np.asarray(result.matched)
+    exact = np.einsum("ij,j->i", vectors[1:].astype(np.float64), vectors[0].astype(np.float64))
+    assert matched.sum() == 50
+    assert (scores[matched] == exact[matched]).all()
+    assert scores[~matched].max() < scores[matched].min()
+
+
+def test_an_empty_pool_has_no_scores() -> None:
+    assert faiss().score(QUERY, []).shape == (0,)
+
+
+def test_row_33_without_faiss_small_pools_are_searched_and_large_ones_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = faiss().score(QUERY, POOL[:50])
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    retriever = faiss(index="hnsw", exact_up_to=100)
+    retriever.prepare([QUERY], POOL[:50])
+    assert (retriever.score(QUERY, POOL[:50]) == expected).all()
+    with pytest.raises(UserError, match=r"recallbed\[index\]"):
+        retriever.prepare([QUERY], POOL)
 
 
 def test_order_of_the_pool_and_repeats_change_nothing() -> None:
