@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WORD = "DATA"
-_OUR_MARK = re.compile(rf"<(?=/?{_WORD}\b)", re.I)
+_OUR_MARK = re.compile(rf"<(?=/?{_WORD})", re.I)
 # The turn marks of ChatML, Llama 2 to 4, Mistral, Gemma, Phi, gpt-oss, DeepSeek and their like.
 _TURN_MARK = re.compile(
     r"<(?=[|｜])|(?<=[|｜])>"
