@@ -26,6 +26,7 @@ from indexes.base import (
     as_vectors,
     check_texts,
     in_order,
+    refuse_filled,
 )
 from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, UnknownId
 from indexes.files import read_header, write_index
@@ -212,6 +213,7 @@ class Milvus(MutableIndex[Vectors]):
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
         """Fill an empty collection."""
+        refuse_filled(self)
         self.add(ids, items)
 
     def add(self, ids: ArrayLike, items: Vectors, texts: Sequence[str] | None = None) -> None:
