@@ -271,6 +271,7 @@ def raw_expectation(name: str, given: Line, reference: Line) -> dict[str, Any]:
             "candidates": tuple({"text": c["value"], "label": c["label"]} for c in pool),
             "memory_ids": tuple(candidate["memory_id"] for candidate in pool),
             "gold": values.index(gold["selected_memory"]["value"]),
+            "more_golds": (),
         }
     else:
         found = {
@@ -448,7 +449,7 @@ def test_a_row_has_no_field_beyond_those_documented() -> None:
     for kind, own in (
         (Task1Row, {"dialogue"}),
         (Task2Row, {"old_dialogue", "new_dialogue", "memories"}),
-        (Task3Row, {"query", "candidates", "memory_ids"}),
+        (Task3Row, {"query", "candidates", "memory_ids", "more_golds"}),
         (Task4Row, {"ability", "queries", "history"}),
     ):
         assert {field.name for field in fields(kind)} == head | own
