@@ -138,38 +138,27 @@ def _line(question: Question) -> bytes:
 def _refuse(out: Path, file: Path, overwrite: bool) -> None:
     """Say what is wrong with --out before anything is read."""
     from harness.errors import UserError
+    from harness.files import refuse_output
 
-    if out.exists() and not out.is_file():
-        raise UserError(f"{out}: is not a file. Give another --out")
-    if not out.parent.is_dir():
-        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
-    if out.exists() and file.exists() and out.samefile(file):
+    if out.is_file() and file.exists() and out.samefile(file):
         raise UserError(f"{out}: is the file that is read. Give another --out")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+    refuse_output(out, overwrite)
 
 
 @contextmanager
 def _whole_or_not(out: Path) -> Iterator[BinaryIO]:
     """A stream (gzip for .gz) that becomes `out` at the end, and nothing after an error."""
     import gzip
-    import os
     from typing import cast
 
-    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as raw:
-            if out.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        draft.replace(out)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    from harness.files import written_whole
+
+    with written_whole(out) as raw:
+        if out.suffix == ".gz":
+            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        else:
+            yield raw
 
 
 def main() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from corpus.errors import DataError
-from corpus.jsonl import _open, _refuse_constant, _refuse_pointer
+from corpus.jsonl import open_data, refuse_constant, refuse_pointer
 
 CHUNK = 1 << 20  # characters
 LARGEST = 1 << 28  # characters of one object; LongMemEval's take about 5 million
 _SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 # The longest token besides a string that a cut may go through: `-Infinity`, or half a \uXXXX pair.
 _TOKEN = 12
 
@@ -30,8 +30,8 @@ def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises DataError, with the position, for anything that is not one JSON list of objects.
     """
     try:
-        _refuse_pointer(path)
-        with _open(path) as stream:
+        refuse_pointer(path)
+        with open_data(path) as stream:
             yield from _members(_Buffer(path, stream))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read ({error})", path=path) from error

@@ -73,11 +73,12 @@ def find_jsonl(folder: Path, stem: str) -> Path | None:
     return None
 
 
-def _open(path: Path) -> BinaryIO:
+def open_data(path: Path) -> BinaryIO:
+    """The bytes of a file, unpacked where its name ends in .gz."""
     return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
-def _refuse_pointer(path: Path) -> None:
+def refuse_pointer(path: Path) -> None:
     """A clone without git-lfs holds three lines of text, even where a .gz should be."""
     with path.open("rb") as stream:
         start = stream.read(len(_BOM) + len(_LFS))
@@ -90,7 +91,8 @@ def _refuse_pointer(path: Path) -> None:
         )
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For `parse_constant`: NaN and Infinity are a ValueError."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -111,8 +113,8 @@ def read_jsonl(
     number = 0
     seen = False
     try:
-        _refuse_pointer(path)
-        with _open(path) as stream:
+        refuse_pointer(path)
+        with open_data(path) as stream:
             for number, raw in enumerate(stream, 1):
                 if digest is not None:
                     digest.update(raw)
@@ -143,7 +145,7 @@ def read_jsonl(
 
 def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         raise DataError(
             f"not UTF-8 at byte {error.start}", path=path, line=number, todo="Save it as UTF-8"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.errors import UserError
 
@@ -18,16 +21,21 @@ def refuse_output(out: Path, overwrite: bool) -> None:
         raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` in one step; after a crash it holds the old content or the new."""
-    data = content.encode() if isinstance(content, str) else content
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A stream that becomes `path` at the end, in one step; after an error `path` is as it was."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)
-    except BaseException:
+    finally:
         draft.unlink(missing_ok=True)
-        raise
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace `path` in one step; after a crash it holds the old content or the new."""
+    with written_whole(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)

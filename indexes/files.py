@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.files import written_whole
 from harness.fingerprint import own_version, versions
 from indexes.errors import IndexingError, NotAnIndex
 
@@ -41,9 +42,8 @@ def write_index(
     After a crash at any moment `path` is the old file or the new, whole. Raises IndexingError where
     the folder can't be written.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("wb") as stream:
+        with written_whole(path) as stream:
             stream.write(MAGIC)
             table = [_write_section(stream, name, fill) for name, fill in sections.items()]
             head = {
@@ -56,13 +56,8 @@ def write_index(
             encoded = json.dumps(head, ensure_ascii=False, allow_nan=False).encode()
             digest = hashlib.sha256(encoded).digest()
             stream.write(encoded + digest + len(encoded).to_bytes(8, "big") + END)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
     except OSError as error:
         raise IndexingError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_section(stream: Any, name: str, fill: Callable[[Write], None]) -> dict[str, Any]:
