@@ -19,12 +19,15 @@ from chat_models.choose import chat_model
 from chat_models.dry_run import DryRun, Plan
 from chat_models.fence import Fence, fence_for, harmless, one_line
 from chat_models.prices import Price, Prices, read_prices
+from chat_models.session import ChatOptions, Chats, open_chats
 
 __all__ = [
     "Budget",
     "BudgetReached",
     "Cause",
     "ChatModel",
+    "ChatOptions",
+    "Chats",
     "DryRun",
     "Failure",
     "Fence",
@@ -44,5 +47,6 @@ __all__ = [
     "fence_for",
     "harmless",
     "one_line",
+    "open_chats",
     "read_prices",
 ]

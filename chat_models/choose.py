@@ -10,6 +10,23 @@ from chat_models.base import ChatModel
 from harness.errors import UserError
 
 
+def model_class(name: str) -> Callable[..., ChatModel]:
+    """The class behind `name`. Raises UserError for a word that names none."""
+    kind, colon, model = name.partition(":")
+    if not (colon and model) or kind not in ("openai", "local"):
+        raise UserError(
+            f"no chat model `{name}`. Write openai:MODEL, local:smollm2, local:FILE.gguf"
+            " or local:FOLDER"
+        )
+    if kind == "openai":
+        from chat_models.openai_model import OpenAIModel
+
+        return OpenAIModel
+    from chat_models.local_model import LocalModel
+
+    return LocalModel
+
+
 def chat_model(name: str, **options: Any) -> ChatModel:
     """The model called `name`, with the options of its class.
 
@@ -17,23 +34,9 @@ def chat_model(name: str, **options: Any) -> ChatModel:
     one on this machine (see `LocalModel`): `smollm2`, a .gguf file, or a transformers folder.
     Raises UserError for another word, and for an option that the model doesn't have.
     """
-    kind, colon, model = name.partition(":")
-    if not (colon and model) or kind not in ("openai", "local"):
-        raise UserError(
-            f"no chat model `{name}`. Write openai:MODEL, local:smollm2, local:FILE.gguf"
-            " or local:FOLDER"
-        )
-    built: Callable[..., ChatModel]
-    if kind == "openai":
-        from chat_models.openai_model import OpenAIModel
-
-        built = OpenAIModel
-    else:
-        from chat_models.local_model import LocalModel
-
-        built = LocalModel
+    built = model_class(name)
     known = list(signature(built).parameters)[1:]
     for option in options:
         if option not in known:
             raise UserError(f"{name} has no option `{option}` (its options: {', '.join(known)})")
-    return built(model, **options)
+    return built(name.partition(":")[2], **options)

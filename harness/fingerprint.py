@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 JSON = Any
-_ROOMS = ("chat_models", "corpus", "indexes", "retrievers", "task3")
+_ROOMS = (
+    *("chat_models", "corpus", "indexes", "judge", "memory", "retrievers"),
+    *("task1", "task2", "task3", "task4"),
+)
 
 
 def canonical(value: JSON) -> str:

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,9 @@ ROW_KEYS = (
     *("calls", "tokens_in", "tokens_out", "repairs", "error"),
 )
 _RANKS = ("gold", "above", "tied")
-_OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, SCORES, "curve.csv", "curve.png")
+PREDICTIONS = "predictions.jsonl"
+_OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, SCORES, PREDICTIONS, "curve.csv", "curve.png")
+_PLACE = ("retriever", "distractors", "query", "item")
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
@@ -73,8 +75,10 @@ def is_count(value: Any) -> bool:
 class RunFolder:
     """The files of one run. Use `open_run`, which locks it."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], sound: Callable[[Any], bool] = is_row
+    ) -> None:
+        self.path, self.manifest, self._sound = path, manifest, sound
         self.rows = self._read_whole_rows()
 
     def _read_whole_rows(self) -> list[dict[str, Any]]:
@@ -90,7 +94,7 @@ class RunFolder:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
-            if not is_row(row):
+            if not self._sound(row):
                 raise UserError(
                     f"{path}:{number}: not a row of this program."
                     " Mend the file, or start again with --overwrite"
@@ -132,10 +136,8 @@ class RunFolder:
         self.rows += rows
         with (self.path / TIMINGS).open("ab", buffering=0) as stream:
             for row, taken in zip(rows, seconds, strict=True):
-                keys = ("retriever", "distractors", "query")
-                stream.write(
-                    encode_row({**{key: row[key] for key in keys}, "seconds": round(taken, 7)})
-                )
+                place = {key: row[key] for key in _PLACE if key in row}
+                stream.write(encode_row({**place, "seconds": round(taken, 7)}))
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
         with (self.path / name).open("ab", buffering=0) as stream:
@@ -163,9 +165,14 @@ class RunFolder:
 
 @contextmanager
 def open_run(
-    path: Path, fingerprint: dict[str, Any], on_existing: OnExisting
+    path: Path,
+    fingerprint: dict[str, Any],
+    on_existing: OnExisting,
+    sound: Callable[[Any], bool] = is_row,
 ) -> Iterator[RunFolder]:
     """Open `path` for a run with this fingerprint, and keep every other process out meanwhile.
+
+    `sound` tells a row of this kind of run from anything else; by default that of a sweep.
 
     A new or empty folder starts a run. One that holds a run is taken up again (`resume`), emptied
     of the run's own files (`overwrite`) or refused. A run with another fingerprint is never taken
@@ -186,12 +193,17 @@ def open_run(
             f"{path}: cannot be written ({error.strerror}). Choose another --out"
         ) from None
     try:
-        yield _enter(path, fingerprint, on_existing)
+        yield _enter(path, fingerprint, on_existing, sound)
     finally:
         lock.release()
 
 
-def _enter(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> RunFolder:
+def _enter(
+    path: Path,
+    fingerprint: dict[str, Any],
+    on_existing: OnExisting,
+    sound: Callable[[Any], bool],
+) -> RunFolder:
     manifest = path / MANIFEST
     strangers = [p.name for p in path.iterdir() if p.name not in _OURS and p.name[0] != "."]
     if not manifest.exists() and (strangers or (path / ROWS).exists()):
@@ -214,8 +226,8 @@ def _enter(path: Path, fingerprint: dict[str, Any], on_existing: OnExisting) -> 
                 f"{path}: already holds this run."
                 " Go on with --resume, or start again with --overwrite"
             )
-        return RunFolder(path, old)
-    folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}})
+        return RunFolder(path, old, sound)
+    folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}}, sound)
     folder.write_manifest()
     return folder
 

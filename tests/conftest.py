@@ -11,6 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Never the user's own store; commands that the tests start share one.
 _cache = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
 os.environ["RECALLBED_STORE"] = f"{_cache.name}/embeddings.sqlite"
+os.environ["RECALLBED_REPLIES"] = f"{_cache.name}/replies.sqlite"
 HOUSE = Path(__file__).parents[1]
 
 

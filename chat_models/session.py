@@ -1,0 +1,86 @@
+"""The chat models of one command: one cache, one budget, one table of prices for all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chat_models.base import ChatModel
+from chat_models.budget import Budget
+from chat_models.cache import ReplyCache, choose_cache
+from chat_models.choose import chat_model, model_class
+from chat_models.dry_run import DryRun, Plan
+from chat_models.prices import Prices, read_prices
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What a command's options say of chat models, each as it was typed."""
+
+    base_url: str | None = None
+    replies: str | None = None
+    """The reply cache: FILE, or "none"; None for $RECALLBED_REPLIES, else the user's cache."""
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    prices: Path | None = None
+    dry_run: bool = False
+    in_flight: int = 8
+    requests_per_minute: float | None = None
+    timeout: float = 120.0
+    context: int | None = None
+
+
+class Chats:
+    """Gives the one instance of each model that a command names. Nothing is opened before that.
+
+    Raises UserError for options that can't be kept.
+    """
+
+    def __init__(self, options: ChatOptions = ChatOptions()) -> None:
+        self.options = options
+        self.budget = Budget(options.max_tokens_total, options.max_cost)
+        self.prices = read_prices(options.prices) if options.prices else Prices()
+        file = choose_cache(options.replies)
+        self.cache = ReplyCache(file) if file else None
+        self._models: dict[str, ChatModel] = {}
+
+    def __call__(self, name: str) -> ChatModel:
+        """The model called `name` (see `chat_model`); in a dry run one that sends nothing."""
+        if name not in self._models:
+            given: dict[str, Any] = {
+                "base_url": self.options.base_url,
+                "cache": self.cache,
+                "budget": self.budget,
+                "prices": self.prices,
+                "max_in_flight": self.options.in_flight,
+                "requests_per_minute": self.options.requests_per_minute,
+                "timeout": self.options.timeout,
+                "context": self.options.context,
+            }
+            known = inspect.signature(model_class(name)).parameters
+            model = chat_model(name, **{k: v for k, v in given.items() if k in known})
+            self._models[name] = DryRun(model, self.prices) if self.options.dry_run else model
+        return self._models[name]
+
+    def plans(self) -> dict[str, Plan]:
+        """After a dry run, what it came to by model."""
+        return {n: model.plan() for n, model in self._models.items() if isinstance(model, DryRun)}
+
+    def close(self) -> None:
+        """Close all models."""
+        for model in self._models.values():
+            model.close()
+
+
+@contextmanager
+def open_chats(options: ChatOptions) -> Iterator[Chats]:
+    """The chat models of a command, closed at its end."""
+    chats = Chats(options)
+    try:
+        yield chats
+    finally:
+        chats.close()

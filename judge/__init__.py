@@ -1,0 +1,1 @@
+"""Who says right or wrong: structured verdicts of a model, and their agreement with people."""

@@ -1,0 +1,1 @@
+"""Memory systems: a store, a retriever and a chat model behind one interface."""

@@ -1,0 +1,1 @@
+"""Task 1, extraction: which memories a system finds in a dialogue."""

@@ -1,0 +1,1 @@
+"""Task 2, update: what memories become after a new dialogue."""

@@ -1,0 +1,1 @@
+"""Task 4, utilization: whether the memory that matters is used, and no other."""
