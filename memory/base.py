@@ -112,6 +112,10 @@ class MemorySystem(ABC):
         self.user = user
 
     @abstractmethod
+    def clear(self) -> None:
+        """Forget all of the user's memories, their history included."""
+
+    @abstractmethod
     def load(self, items: Sequence[MemoryItem]) -> None:
         """Put given memories into the user's store, in one step and without a model."""
 
