@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from chat_models.base import ChatModel
+
 JSON = Any
 
 
@@ -33,6 +35,8 @@ class Usage:
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    estimated: int = 0
+    """Calls whose tokens are our own estimate, since no server told them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Scored:
     """Scores with what else is known of them; every array has shape (len(pool),).
 
     `matched` masks the positions with any evidence at all, `first_stage` holds the scores before
-    reranking, `shown` the positions in prompt order; `repairs` counts mended replies by kind.
+    reranking of the best `depth`, `shown` the positions in prompt order; `repairs` counts mended
+    replies by kind.
     """
 
     scores: ArrayLike
@@ -49,6 +54,7 @@ class Scored:
     shown: Sequence[int] | None = None
     usage: Usage = Usage()
     repairs: Mapping[str, int] = field(default_factory=dict)
+    depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class RunContext:
     `max_memory` bounds the bytes of embeddings held in
     memory at once, None for no bound. Neither changes a score. `leg` gives the run's one instance
     of a label, or else of a registered name with its default settings (`registry.leg_finder`).
+    `chats` gives the run's one instance of a chat model (`chat_models.Chats`).
     """
 
     seed: int = 0
@@ -67,6 +74,7 @@ class RunContext:
     store: Path | Callable[[], Path | None] | None = None
     max_memory: int | None = None
     leg: Callable[[str], Retriever] | None = None
+    chats: Callable[[str], ChatModel] | None = None
 
 
 class Retriever(ABC):

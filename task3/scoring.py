@@ -113,4 +113,5 @@ class Scorer:
             return failed_row(where, memories, pool.golds, str(result.cause)), None
         scores = np.asarray(result.scores)[at]
         usage, repairs = asdict(result.usage), dict(result.repairs)
+        usage.pop("estimated")
         return scored_row(where, memories, pool.golds, scores, usage, repairs), scores
