@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.metrics import ranked
 from corpus.records import Memory
+from harness.errors import UserError
 from retrievers.base import Retriever, RetrieverError, Scored, Usage
 
 
@@ -16,13 +17,14 @@ def attempt(
 ) -> list[Scored | RetrieverError]:
     """One result a query: scores as float32 of shape (len(pool),), or the cause of its failure.
 
-    A batch that crashes is tried again query by query. Only MemoryError is raised.
+    A batch that crashes is tried again query by query. Raised are only MemoryError, and UserError
+    (a spent budget, a refused key): what would befall every other query too ends the run.
     """
     try:
         results = retriever.score_batch(queries, pools)
         if len(results) != len(queries):
             raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
-    except MemoryError:
+    except (MemoryError, UserError):
         raise
     except Exception as error:
         if len(queries) > 1:

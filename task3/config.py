@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from chat_models.session import ChatOptions
 from corpus.pools import Strategy
 from harness.configurations import Configuration
 from harness.run_folder import OnExisting
@@ -21,6 +22,7 @@ class SweepConfig:
     without repeats. `limit` takes the first queries of the file; the bank is unaffected.
     `keep_scores` keeps every score of every pool in scores.jsonl. `store` is the file of the
     embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
+    `chat` says how the chat models that retrievers name are asked.
     """
 
     configurations: tuple[Configuration, ...]
@@ -39,3 +41,4 @@ class SweepConfig:
     keep_scores: bool = False
     store: Path | Callable[[], Path | None] | None = None
     max_memory: int | None = None
+    chat: ChatOptions = field(default_factory=ChatOptions)

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise, write_summary
-from corpus.material import Material, gather
+from chat_models.prices import Prices
+from chat_models.session import Chats, open_chats
+from corpus.material import Material
 from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
 from harness.run_folder import RunFolder, open_run
-from retrievers.base import Retriever, RunContext
-from retrievers.registry import build_all, describe
+from retrievers.base import Retriever
+from retrievers.registry import describe
 from task3.config import SweepConfig
 from task3.scoring import Finished, Place, Scorer, Scores
+from task3.setup import chat_models_of, open_sweep, places_of, prepare, task_size
 from task3.workers import run_tasks
-
-QUERIES_A_TASK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,14 @@ def run_sweep(config: SweepConfig) -> Outcome:
     Raises DataError for faulty data, and UserError for faulty settings, for a folder that holds
     another run, and where not one row could be scored.
     """
-    material = gather(
-        config.data,
-        config.split,
-        config.pools,
-        config.distractors,
-        config.pool_seeds,
-        config.limit,
-    )
-    run = RunContext(config.seed, material.data.bank, config.store, config.max_memory)
-    retrievers = build_all(config.configurations, run)
+    if config.chat.dry_run:
+        raise UserError("a dry run scores nothing: task3.dry_run tells what a sweep would send")
+    with open_chats(config.chat) as chats:
+        return _run(config, chats)
+
+
+def _run(config: SweepConfig, chats: Chats) -> Outcome:
+    material, retrievers = open_sweep(config, chats)
     fingerprint = _fingerprint(config, material, retrievers)
     path, on_existing = config.out, config.on_existing
     if path is None:
@@ -63,7 +62,7 @@ def run_sweep(config: SweepConfig) -> Outcome:
         folder.manifest["fitted_on_these_rows"] = [
             label for label, retriever in retrievers.items() if rows in retriever.fitted_on
         ]
-        Sweep(config, folder, material.pools, retrievers).run()
+        Sweep(config, folder, material.pools, retrievers, chats.prices).run()
         folder.write_manifest()
         summary = summarise(folder.manifest, folder.rows, config.ks)
         write_summary(path, summary)
@@ -85,17 +84,16 @@ class Sweep:
         folder: RunFolder,
         pools: PoolSet,
         retrievers: Mapping[str, Retriever],
+        prices: Prices,
     ) -> None:
         self.config, self.folder, self.pools, self.retrievers = config, folder, pools, retrievers
-        self.places = [
-            Place(size, seed, query)
-            for size, seed in pools.pools
-            for query in range(len(pools.rows))
-        ]
+        self.prices = prices
+        self.places = places_of(pools)
 
     def run(self) -> None:
         """Do what is left to do, failed rows included where they are to be tried again."""
         self._check_kept_rows()
+        self._keep_prices()
         if self.config.retry_failed:
             self._retry_failed()
         for number, label in enumerate(self.retrievers):
@@ -104,11 +102,29 @@ class Sweep:
 
     def _scorer(self, label: str) -> Scorer:
         retriever = self.retrievers[label]
-        memories = sorted(set(self.pools.memories), key=lambda m: (m.text, m.label or ""))
-        retriever.prepare_once(sorted({row.query for row in self.pools.rows}), memories)
+        prepare(retriever, self.pools)
         self.folder.manifest["notes"][label] = dict(retriever.notes())
+        self._keep_prices()
         self.folder.write_manifest()
         return Scorer(label, retriever, self.pools, self.config.keep_scores)
+
+    def _keep_prices(self) -> None:
+        """Which label asks which models, and what these cost; a price kept before stays.
+
+        A row holds tokens and no cost, so none of it is part of the fingerprint.
+        """
+        manifest = self.folder.manifest
+        models = {label: chat_models_of(notes) for label, notes in manifest["notes"].items()}
+        models = {label: names for label, names in models.items() if names}
+        if not models:
+            return
+        manifest["chat_models"] = models
+        prices = dict(manifest.get("prices", {}))
+        for name in sorted({name for names in models.values() for name in names}):
+            if name in self.prices.by_model:
+                price = self.prices.by_model[name]
+                prices[name] = {"in": price.tokens_in, "out": price.tokens_out}
+        manifest["prices"] = prices
 
     def _fill(self, label: str, places: Sequence[Place]) -> None:
         """Score `places` and append their rows in order, as far as order allows at any time."""
@@ -133,7 +149,8 @@ class Sweep:
         scorer = self._scorer(label)
         seconds = round(time.perf_counter() - started, 4)
         self.folder.time(retriever=label, phase="prepare", seconds=seconds)
-        tasks = scorer.tasks(places, QUERIES_A_TASK)
+        notes = self.folder.manifest["notes"][label]
+        tasks = scorer.tasks(places, task_size(self.config, notes))
         with progress(label, len(places)) as advance:
             for finished in run_tasks(scorer, tasks, self.config.workers):
                 yield finished

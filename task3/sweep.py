@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from task3.config import SweepConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -90,6 +93,52 @@ def sweep(
             metavar="SIZE", help="Most embeddings held in memory, such as 512MB; more go on disk."
         ),
     ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url",
+            metavar="URL",
+            help="Where chat models named openai:MODEL are. Default: $RECALLBED_BASE_URL,"
+            " else $OPENAI_BASE_URL, else OpenAI.",
+        ),
+    ] = None,
+    replies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
+        ),
+    ] = None,
+    max_tokens_total: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens-total", help="Stop, to be resumed, before more tokens than this are used."
+        ),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", help="Stop, to be resumed, before it costs more than this."),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prices by model, for a million tokens: .toml or .json."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Send nothing; print what calls, tokens and cost it takes."),
+    ] = False,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, help="Calls of a chat model under way at once.")
+    ] = 8,
+    requests_per_minute: Annotated[
+        float | None,
+        typer.Option("--requests-per-minute", help="Most calls started in a minute."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for the whole of a call.")] = 120.0,
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens that prompt and reply may have together, where no one tells."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> None:
     """Score pools of memories and report recall against the number of distractors.
@@ -103,6 +152,7 @@ def sweep(
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
+        from chat_models.session import ChatOptions
         from corpus.pools import STRATEGIES
         from indexes.embedding_store import choose_store
         from task3.config import SweepConfig
@@ -131,26 +181,52 @@ def sweep(
             keep_scores=keep_scores,
             store=partial(choose_store, store),
             max_memory=None if max_memory is None else parse_size("--max-memory", max_memory),
+            chat=ChatOptions(
+                base_url=base_url,
+                replies=replies,
+                max_tokens_total=max_tokens_total,
+                max_cost=max_cost,
+                prices=prices,
+                dry_run=dry_run,
+                in_flight=in_flight,
+                requests_per_minute=requests_per_minute,
+                timeout=timeout,
+                context=context,
+            ),
         )
-        _run(config, as_json)
+        if dry_run:
+            _plan(config, as_json)
+        else:
+            _run(config, as_json)
 
 
-def _run(config: object, as_json: bool) -> None:
+def _run(config: SweepConfig, as_json: bool) -> None:
     import sys
 
     from analysis.curves import draw_run
     from analysis.tables import print_table
     from harness.fingerprint import canonical
-    from task3.config import SweepConfig
     from task3.run import run_sweep
 
-    assert isinstance(config, SweepConfig)
     outcome = run_sweep(config)
     draw_run(outcome.path, config.ks, outcome.summary)
     print_table(outcome.path, outcome.summary)
     print(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv", file=sys.stderr)
     if as_json:
         print(canonical(outcome.summary))
+
+
+def _plan(config: SweepConfig, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from harness.fingerprint import canonical
+    from task3.dry_run import plan_sweep, report
+
+    plans = plan_sweep(config)
+    if as_json:
+        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+    else:
+        print("\n".join(report(plans)))
 
 
 def main() -> None:

@@ -51,6 +51,8 @@ def run_tasks(
         return
     try:
         frozen = pickle.dumps(scorer)
+    except UserError as error:
+        raise UserError(f"{scorer.label}: {error}") from None
     except Exception as error:
         raise UserError(
             f"{scorer.label}: cannot be sent to worker processes ({error}). Use --workers 1"

@@ -1,0 +1,59 @@
+"""What a sweep and its dry run do alike before they score: data, pools, retrievers, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chat_models.session import Chats
+from corpus.material import Material, gather
+from corpus.pools import PoolSet
+from retrievers.base import Retriever, RunContext
+from retrievers.registry import build_all
+from task3.config import SweepConfig
+from task3.scoring import Place
+
+QUERIES_A_TASK = 16
+
+
+def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, Retriever]]:
+    """The data and pools of a sweep, and its retrievers by label."""
+    material = gather(
+        config.data,
+        config.split,
+        config.pools,
+        config.distractors,
+        config.pool_seeds,
+        config.limit,
+    )
+    bank = material.data.bank
+    run = RunContext(config.seed, bank, config.store, config.max_memory, chats=chats)
+    return material, build_all(config.configurations, run)
+
+
+def prepare(retriever: Retriever, pools: PoolSet) -> None:
+    """Tell a retriever of all that the run will score."""
+    memories = sorted(set(pools.memories), key=lambda m: (m.text, m.label or ""))
+    retriever.prepare_once(sorted({row.query for row in pools.rows}), memories)
+
+
+def places_of(pools: PoolSet) -> list[Place]:
+    """All pools of a run in the order of its rows."""
+    return [Place(*pool, query) for pool in pools.pools for query in range(len(pools.rows))]
+
+
+def task_size(config: SweepConfig, notes: Mapping[str, Any]) -> int:
+    """How many queries are scored, and their rows kept, at once.
+
+    With a chat model as many as keep its calls under way, so that a stop loses little.
+    """
+    return config.chat.in_flight if chat_models_of(notes) else QUERIES_A_TASK
+
+
+def chat_models_of(notes: Mapping[str, Any]) -> list[str]:
+    """The chat models that a retriever's notes name as `chat_model`, those of legs included."""
+    found = {notes["chat_model"]} if isinstance(notes.get("chat_model"), str) else set()
+    for value in notes.values():
+        if isinstance(value, Mapping):
+            found.update(chat_models_of(value))
+    return sorted(found)
