@@ -16,7 +16,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,8 +26,8 @@ from numpy.typing import NDArray
 
 from harness.errors import UserError
 from harness.fingerprint import canonical
+from harness.sqlite_file import Kind, SqliteFile
 
-SCHEMA = 1
 _OURS = 0x52424544  # SQLite's application id: "RBED"
 _CHUNK = 500  # texts a question: SQLite takes no more than 999 parameters everywhere
 _TABLES = """
@@ -101,20 +100,21 @@ def _usable(path: Path, wished: bool) -> bool:
     return True
 
 
-class EmbeddingStore:
+class EmbeddingStore(SqliteFile):
     """The store in the file `path`, made where there is none.
 
     Every method raises StoreError, with the file, for one that can't be had, is damaged, is
     something else or comes from a newer version. Pickled by its path.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_connection": None, "_process": 0}
+    kind = Kind(
+        "embedding store",
+        _OURS,
+        1,
+        _TABLES,
+        "another with --store FILE, or --store none",
+        StoreError,
+    )
 
     def check(self) -> None:
         """Open it, see that it is ours and can be written, and close it."""
@@ -122,94 +122,9 @@ class EmbeddingStore:
             pass
         self.close()
 
-    def close(self) -> None:
-        """Give the file free; the next call opens it again."""
-        if self._connection is not None and self._process == os.getpid():
-            self._connection.close()
-        self._connection = None
-
-    @contextmanager
-    def _faults(self) -> Iterator[sqlite3.Connection]:
-        try:
-            yield self._open()
-        except (sqlite3.Error, OSError) as error:
-            why = getattr(error, "strerror", None) or error
-            self.close()
-            raise StoreError(
-                f"{self.path}: the embedding store can't be used ({why})."
-                " Mend or remove it, or give another with --store FILE, or --store none"
-            ) from None
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or none, also on Ctrl-C; other writers wait."""
-        with self._faults() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # a full disk has rolled it back already
-                    connection.execute("ROLLBACK")
-                raise
-
-    def _open(self) -> sqlite3.Connection:
-        # A connection must not cross a fork.
-        if self._connection is None or self._process != os.getpid():
-            self._connection = None
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            try:
-                self._admit(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection, self._process = connection, os.getpid()
-        return self._connection
-
-    def _admit(self, connection: sqlite3.Connection) -> None:
-        """Refuse what isn't ours before anything is written to it; fill an empty file."""
-        try:
-            ours = self._is_ours(connection)
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-                raise
-            # Only now: closing a file of our own over a database gives up SQLite's locks on it,
-            # those of other connections in this process as well.
-            with self.path.open("rb") as stream:
-                pointer = stream.read(23) == b"version https://git-lfs"
-            what = "this is a Git LFS pointer, not an" if pointer else "not an"
-            raise StoreError(f"{self.path}: {what} embedding store. Give another --store") from None
-        if not ours:
-            connection.execute("BEGIN IMMEDIATE")
-            if not self._is_ours(connection):  # else another process was first
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_OURS}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """False for an empty database; raises StoreError for another program's or a newer one."""
-        [found] = connection.execute("PRAGMA application_id").fetchone()
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables and not found:
-            return False
-        if found != _OURS:
-            raise StoreError(f"{self.path}: another program's database. Give another --store")
-        if version != SCHEMA:
-            raise StoreError(
-                f"{self.path}: an embedding store of schema {version}, from another recallbed;"
-                f" this one reads schema {SCHEMA}. Give another --store"
-            )
-        return True
-
     def recall_settings(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The settings that were in force when `request` was last made; None if it never was."""
-        with self._faults() as connection:
+        with self._using() as connection:
             found = connection.execute(
                 "SELECT settings FROM request WHERE key = ?", [canonical(request)]
             ).fetchone()
@@ -228,7 +143,7 @@ class EmbeddingStore:
 
     def width(self, space: Mapping[str, Any]) -> int | None:
         """The width of the vectors of `space`, None where the store has none."""
-        with self._faults() as connection:
+        with self._using() as connection:
             found = connection.execute(
                 "SELECT width FROM space WHERE name = ?", [canonical(space)]
             ).fetchone()
@@ -237,7 +152,7 @@ class EmbeddingStore:
     def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Stored]:
         """What is stored of `texts`, in pieces. Marks the space as used."""
         name = canonical(space)
-        with self._faults() as connection:
+        with self._using() as connection:
             found = connection.execute(
                 "SELECT id, width FROM space WHERE name = ?", [name]
             ).fetchone()
@@ -247,7 +162,7 @@ class EmbeddingStore:
             connection.execute("UPDATE space SET used = ? WHERE id = ?", [time.time(), number])
         for start in range(0, len(texts), _CHUNK):
             keys = [_key(text) for text in texts[start : start + _CHUNK]]
-            with self._faults() as connection:
+            with self._using() as connection:
                 rows = self._rows(connection, number, width, keys)
             places = [i for i, key in enumerate(keys) if key in rows]
             if places:
@@ -268,9 +183,8 @@ class EmbeddingStore:
             [number, *keys],
         ):
             if len(data) != 4 * width or zlib.crc32(data) != crc:
-                raise StoreError(
-                    f"{self.path}: the embedding store is damaged (vector {key.hex()[:12]})."
-                    " Remove the file, or give another with --store FILE"
+                raise self._complaint(
+                    f"the embedding store is damaged (vector {key.hex()[:12]}). Remove it, or give"
                 )
             found[key] = np.frombuffer(data, "<f4"), bool(cut)
         return found
@@ -312,7 +226,7 @@ class EmbeddingStore:
 
     def spaces(self) -> list[Space]:
         """All spaces with what they hold, the last used first."""
-        with self._faults() as connection:
+        with self._using() as connection:
             rows = connection.execute(
                 "SELECT s.id, s.name, s.width, count(v.text), coalesce(sum(length(v.data)), 0),"
                 " s.used FROM space s LEFT JOIN vector v ON v.space = s.id"
@@ -322,7 +236,7 @@ class EmbeddingStore:
 
     def models(self) -> dict[str, list[str]]:
         """By the hash of the weights, the names under which models were asked for."""
-        with self._faults() as connection:
+        with self._using() as connection:
             rows = connection.execute("SELECT settings FROM request").fetchall()
         found: dict[str, set[str]] = {}
         for (text,) in rows:
@@ -336,7 +250,7 @@ class EmbeddingStore:
             for number in spaces:
                 connection.execute("DELETE FROM vector WHERE space = ?", [number])
                 connection.execute("DELETE FROM space WHERE id = ?", [number])
-        with self._faults() as connection:
+        with self._using() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -1,0 +1,588 @@
+"""The memory store: every operation kept, nothing half done, no update lost between writers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chat_models import ReplyCache
+from corpus.records import Evidence, MemoryItem
+from harness.errors import UserError
+from memory.base import Action, Operation
+from memory.store import MemoryStore, RepeatedMemory, StaleMemory, replay
+from tests.conftest import HOUSE
+
+
+def add(text: str, id: str | None = None) -> Operation:  # noqa: A002
+    return Operation(Action.ADD, None, MemoryItem(text, id))
+
+
+def update(item: MemoryItem, text: str) -> Operation:
+    return Operation(Action.UPDATE, item, replace(item, text=text))
+
+
+def delete(item: MemoryItem) -> Operation:
+    return Operation(Action.DELETE, item, None)
+
+
+def texts(store: MemoryStore, user: str = "ana") -> list[str]:
+    return [item.text for item in store.memories(user)]
+
+
+def consistent(store: MemoryStore, user: str) -> bool:
+    history = store.history(user)
+    numbers = [entry.number for entry in history]
+    return (
+        numbers == list(range(1, len(history) + 1))
+        and replay(entry.operation for entry in history) == store.memories(user)
+    )  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "memories.sqlite"
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, path: Path) -> MemoryStore:
+    return MemoryStore(path if request.param == "file" else None)
+
+
+# --- what is kept
+
+FULL = MemoryItem(
+    "Grows tomatoes on the balcony",
+    "a-7",
+    "Hobbies/Gardening",
+    "direct",
+    0.9,
+    "present",
+    "positive",
+    "proud",
+    Evidence("s-1", (2, 5), "My tomatoes are red at last"),
+)
+
+
+def test_every_field_comes_back_from_another_instance(path: Path) -> None:
+    first = MemoryStore(path)
+    done = first.apply("ana", [Operation(Action.ADD, None, FULL), add("Has a cat")])
+    assert done == [Operation(Action.ADD, None, FULL), add("Has a cat", "m1")]
+    second = MemoryStore(path)
+    assert second.memories("ana") == [FULL, MemoryItem("Has a cat", "m1")]
+    assert [entry.operation for entry in second.history("ana")] == done
+
+
+def test_the_history_has_number_time_before_and_after(store: MemoryStore) -> None:
+    [first] = store.apply("ana", [add("Has a cat")])
+    assert first.after is not None
+    same = Operation(Action.NOOP, first.after, first.after)
+    store.apply("ana", [Operation(Action.NOOP), same, update(first.after, "Has two cats")])
+    store.apply("ana", [delete(MemoryItem("Has two cats", "m1"))])
+    entries = store.history("ana")
+    assert [(e.number, e.operation.action.value) for e in entries] == [
+        (1, "ADD"), (2, "NOOP"), (3, "NOOP"), (4, "UPDATE"), (5, "DELETE"),
+    ]  # fmt: skip
+    assert entries[2].operation == same
+    assert entries[3].operation.before == MemoryItem("Has a cat", "m1")
+    assert entries[3].operation.after == entries[4].operation.before
+    assert entries[1].time == entries[2].time == entries[3].time > 1e9
+    assert store.memories("ana") == []
+
+
+def test_a_changed_memory_keeps_its_place(store: MemoryStore) -> None:
+    store.apply("ana", [add("one"), add("two"), add("three")])
+    store.apply("ana", [update(MemoryItem("one", "m1"), "uno"), delete(MemoryItem("two", "m2"))])
+    store.apply("ana", [add("four")])
+    assert texts(store) == ["uno", "three", "four"]
+    # An update says no id twice.
+    [done] = store.apply(
+        "ana", [Operation(Action.UPDATE, MemoryItem("uno", "m1"), MemoryItem("eins"))]
+    )
+    assert done.after == MemoryItem("eins", "m1")
+
+
+def test_ids_are_a_users_own_and_never_given_again(store: MemoryStore) -> None:
+    store.apply("ana", [add("one"), add("given", "m2"), add("two"), add("last")])
+    assert [item.id for item in store.memories("ana")] == ["m1", "m2", "m3", "m4"]
+    store.apply("ana", [delete(MemoryItem("last", "m4")), delete(MemoryItem("given", "m2"))])
+    [done] = store.apply("ana", [add("next")])
+    assert done.after is not None
+    assert done.after.id == "m5"
+    for taken in ("m1", "m2", "m4"):
+        with pytest.raises(RepeatedMemory, match=f"`{taken}`"):
+            store.apply("ana", [add("kept out"), add("again", taken)])
+    assert texts(store) == ["one", "two", "next"]
+    [done] = store.apply("bo", [add("of another")])
+    assert done.after == MemoryItem("of another", "m1")
+    assert store.users() == ["ana", "bo"]
+
+
+def test_a_cleared_user_starts_afresh_and_others_stay(store: MemoryStore) -> None:
+    for user in ("bo", "ana", "cy"):
+        store.apply(user, [add("one"), add("two")])
+    store.clear("ana")
+    store.clear("nobody")
+    assert (store.users(), store.memories("ana"), store.history("ana")) == (["bo", "cy"], [], [])
+    [done] = store.apply("ana", [add("new")])
+    assert done.after == MemoryItem("new", "m1")
+    assert len(store.history("ana")) == 1
+    assert len(store.history("bo")) == len(store.memories("cy")) == 2
+
+
+def test_nothing_to_do_makes_no_user(store: MemoryStore) -> None:
+    assert store.apply("ana", []) == []
+    with pytest.raises(StaleMemory):
+        store.apply("bo", [delete(MemoryItem("x", "m1"))])
+    assert (store.users(), store.memories("ana"), store.history("bo")) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(Action.ADD),
+        Operation(Action.ADD, FULL, FULL),
+        Operation(Action.UPDATE, None, FULL),
+        Operation(Action.UPDATE, FULL, None),
+        Operation(Action.UPDATE, FULL, replace(FULL, id="b")),
+        Operation(Action.UPDATE, replace(FULL, id=None), replace(FULL, id=None)),
+        Operation(Action.DELETE, FULL, FULL),
+        Operation(Action.DELETE, replace(FULL, id=None)),
+        Operation(Action.NOOP, FULL),
+    ],
+)
+def test_operations_without_sense_are_refused_whole(
+    store: MemoryStore, operation: Operation
+) -> None:
+    store.apply("ana", [Operation(Action.ADD, None, FULL)])
+    with pytest.raises(ValueError, match="without sense"):
+        store.apply("ana", [add("before it"), operation])
+    assert store.memories("ana") == [FULL]
+    assert len(store.history("ana")) == 1
+
+
+# --- laws
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=8)  # half surrogate pairs and NUL as well
+MAYBE = st.none() | ANY_TEXT
+ITEMS = st.builds(
+    MemoryItem,
+    ANY_TEXT,
+    st.none() | st.sampled_from(["m1", "m2", "m7", "\udcff", ""]),
+    MAYBE,
+    MAYBE,
+    st.none() | st.floats(allow_nan=False) | st.integers(0, 1),
+    MAYBE,
+    MAYBE,
+    MAYBE,
+    st.none()
+    | st.builds(Evidence, ANY_TEXT, st.lists(st.integers(0, 9), max_size=3).map(tuple), ANY_TEXT),
+)
+# An action, what it puts, and which of the memories there are then it is done to.
+STEPS = st.lists(
+    st.lists(st.tuples(st.sampled_from(Action), ITEMS, st.integers(0, 9)), max_size=4), max_size=6
+)
+
+
+def planned(steps: Sequence[tuple[Action, MemoryItem, int]], now: list[MemoryItem]) -> Any:
+    """Operations on the memories as they were before the first of them."""
+    for action, item, which in steps:
+        there = now[which % len(now)] if now else replace(item, id="m1")
+        if action is Action.ADD:
+            yield Operation(action, None, item)
+        elif action is Action.UPDATE:
+            yield Operation(action, there, replace(item, id=there.id))
+        elif action is Action.DELETE:
+            yield Operation(action, there)
+        else:
+            yield Operation(action, there, there)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sampled_from(["ana", "\ud83d", "x\x00y", ""]))
+def test_the_history_replayed_gives_the_memories(steps: Any, user: str) -> None:
+    """Batches that are refused, for a stale or repeated memory, leave no trace."""
+    store = MemoryStore(None)
+    expected: list[Operation] = []
+    for batch in steps:
+        before = store.memories(user)
+        try:
+            expected += store.apply(user, list(planned(batch, before)))
+        except (StaleMemory, RepeatedMemory):
+            assert store.memories(user) == before
+        assert [entry.operation for entry in store.history(user)] == expected
+        assert consistent(store, user)
+        ids = [item.id for item in store.memories(user)]
+        assert len(set(ids)) == len(ids)
+    assert store.users() == ([user] if expected else [])
+    store.close()
+
+
+# --- writers that know nothing of each other
+
+
+def test_a_stale_change_is_refused_and_nothing_of_its_batch_done(path: Path) -> None:
+    one, other = MemoryStore(path), MemoryStore(path)
+    one.apply("ana", [add("Drinks tea"), add("Lives in Graz")])
+    tea, graz = one.memories("ana")
+    other.apply("ana", [update(tea, "Drinks coffee"), delete(graz)])
+    for operation, words in (
+        (update(tea, "Drinks green tea"), "was changed"),
+        (delete(tea), "was changed"),
+        (update(graz, "Lives in Linz"), "was removed"),
+        (delete(MemoryItem("x", "m9")), "was never there"),
+    ):
+        with pytest.raises(StaleMemory, match=words) as caught:
+            one.apply("ana", [add("kept out"), operation])
+        assert "\n" not in str(caught.value)
+    assert texts(one) == texts(other) == ["Drinks coffee"]
+    assert consistent(one, "ana")
+
+
+def test_operations_see_those_before_them_in_their_batch(store: MemoryStore) -> None:
+    store.apply("ana", [add("a")])
+    item = MemoryItem("a", "m1")
+    store.apply("ana", [update(item, "b"), update(replace(item, text="b"), "c")])
+    with pytest.raises(StaleMemory):
+        store.apply("ana", [update(replace(item, text="c"), "d"), delete(replace(item, text="c"))])
+    assert texts(store) == ["c"]
+
+
+def count_up(store: MemoryStore, times: int) -> None:
+    """Read, decide, write, and once more where another writer came between."""
+    for _ in range(times):
+        while True:
+            [item] = store.memories("ana")
+            try:
+                store.apply("ana", [update(item, str(int(item.text) + 1))])
+            except StaleMemory:
+                continue
+            break
+
+
+def test_threads_lose_no_update(store: MemoryStore) -> None:
+    store.apply("ana", [add("0")])
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(count_up, store, 50) for _ in range(4)]:
+            done.result()
+    assert texts(store) == ["200"]
+    assert consistent(store, "ana")
+
+
+COUNTER = """
+import sys
+from pathlib import Path
+from memory.store import MemoryStore
+from tests.test_memory_store import add, count_up
+store = MemoryStore(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+store.apply(sys.argv[2], [add("mine")])
+count_up(store, 100)
+"""
+
+
+def child(code: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=HOUSE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_processes_lose_no_update(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [add("0")])
+    both = [child(COUNTER, str(path), user) for user in ("bo", "cy")]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.communicate("go\n", timeout=60)
+    assert [process.returncode for process in both] == [0, 0]
+    assert texts(store) == ["200"]
+    assert store.users() == ["ana", "bo", "cy"]
+    history = store.history("ana")
+    assert [e.operation.before.text for e in history if e.operation.before] == [
+        str(i) for i in range(200)
+    ]
+    assert consistent(store, "ana")
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from memory.store import MemoryStore
+from tests.test_memory_store import add
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(20):
+    store = MemoryStore(Path(sys.argv[1]).with_name(f"{i}.sqlite"))
+    store.apply("ana", [add(sys.argv[2])])
+    store.close()
+"""
+
+
+def test_processes_may_make_the_same_file_at_once(path: Path) -> None:
+    all_of_them = [child(OPENER, str(path), str(i)) for i in range(3)]
+    for process in all_of_them:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in all_of_them:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.wait(60) for process in all_of_them] == [0, 0, 0]
+    for i in range(20):
+        assert sorted(texts(MemoryStore(path.with_name(f"{i}.sqlite")))) == ["0", "1", "2"]
+
+
+# --- kill -9
+
+# Every batch adds a memory, changes the one before it, and makes a NOOP: a half one would show.
+BATCHES = """
+import sys
+from pathlib import Path
+from corpus.records import MemoryItem
+from memory.base import Action, Operation
+from memory.store import MemoryStore
+store, number = MemoryStore(Path(sys.argv[1])), 0
+while True:
+    now = store.memories("ana")[-1:]
+    store.apply("ana", [
+        *(Operation(Action.UPDATE, item, MemoryItem(f"done {item.text}", item.id)) for item in now),
+        Operation(Action.ADD, None, MemoryItem(str(number))),
+        Operation(Action.NOOP),
+    ])
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_killed_at_any_moment_all_acknowledged_is_there_and_nothing_half(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    for round_ in range(4):
+        path = tmp_path / f"{round_}.sqlite"
+        process = child(BATCHES, str(path))
+        assert process.stdout is not None
+        for _ in range(rng.randrange(1, 120)):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        acknowledged = [line for line in process.stdout.read().split("\n") if line]
+        assert process.wait(60) == -signal.SIGKILL
+        store = MemoryStore(path)
+        found = texts(store)
+        # One may have been stored whose acknowledgement was cut off.
+        assert found[:-1] == [f"done {i}" for i in range(len(found) - 1)]
+        assert found[-1] == str(len(found) - 1)
+        if acknowledged:
+            assert len(found) - 1 in (int(acknowledged[-1]), int(acknowledged[-1]) + 1)
+        assert len(store.history("ana")) == 3 * len(found) - 1
+        assert consistent(store, "ana")
+        store.apply("ana", [add("goes on")])
+
+
+# Stands still between two operations of a batch, long after the first of them went to the disk.
+IN_THE_MIDDLE = """
+import sys
+from pathlib import Path
+import memory.store
+from tests.test_memory_store import add, delete
+store = memory.store.MemoryStore(Path(sys.argv[1]))
+store._open().execute("PRAGMA cache_size = 1")
+[old] = store.memories("ana")
+class Changing(memory.store._Changing):
+    def do(self, operation):
+        if self.operations == 500:
+            print("in the middle", flush=True)
+            sys.stdin.read()
+        return super().do(operation)
+memory.store._Changing = Changing
+store.apply("ana", [delete(old), *(add(f"number {i} " * 50) for i in range(600))])
+"""
+
+
+def test_killed_in_the_middle_of_a_batch_nothing_of_it_is_done(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [add("old")])
+    process = child(IN_THE_MIDDLE, str(path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in the middle\n"
+    assert texts(store) == ["old"]  # readers don't wait for a writer
+    journal = path.with_name(path.name + "-wal")
+    assert b"number 300" in journal.read_bytes()
+    process.kill()
+    assert process.wait(60) == -signal.SIGKILL
+    [done] = store.apply("ana", [add("new")])  # and its lock is gone with it
+    assert done.after == MemoryItem("new", "m2")
+    assert texts(store) == texts(MemoryStore(path)) == ["old", "new"]
+    assert consistent(store, "ana")
+
+
+def test_stopped_in_a_batch_nothing_of_it_is_done(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C."""
+    store.apply("ana", [add("old")])
+
+    def stop(item: MemoryItem | None) -> str | None:
+        if item is not None and item.text == "second":
+            raise KeyboardInterrupt
+        return "{}"
+
+    with monkeypatch.context() as patched:
+        patched.setattr("memory.store._stored", stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.apply("ana", [add("first"), add("second")])
+    assert texts(store) == ["old"]
+    store.apply("ana", [add("first"), add("second")])
+    assert [item.id for item in store.memories("ana")] == ["m1", "m2", "m3"]
+
+
+# --- files, forks, faults
+
+
+def broken(path: Path, how: str) -> None:
+    path.parent.mkdir()
+    if how == "text":
+        path.write_text("not a database, but long enough to look like something " * 40)
+    elif how == "pointer":
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    elif how == "folder":
+        path.mkdir()
+    elif how == "foreign":
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE recipes (name TEXT)")
+    elif how == "replies":
+        replies = ReplyCache(path)
+        replies.get(b"")
+        replies.close()
+    else:
+        store = MemoryStore(path)
+        store.apply("ana", [add(f"number {i} " * 30) for i in range(200)])
+        store.close()
+        if how in ("newer", "older"):
+            with sqlite3.connect(path) as connection:
+                connection.execute(f"PRAGMA user_version = {99 if how == 'newer' else 0}")
+        elif how == "bad item":
+            with sqlite3.connect(path) as connection:
+                connection.execute("UPDATE memory SET item = '{\"colour\": 1}' WHERE added = 77")
+        elif how == "cut":
+            os.truncate(path, path.stat().st_size // 2)
+        else:
+            raw = bytearray(path.read_bytes())
+            raw[4096 : len(raw)] = random.Random(0).randbytes(len(raw) - 4096)
+            path.write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("text", "not a memory store"),
+        ("pointer", "Git LFS pointer"),
+        ("folder", "unable to open|[Dd]irectory"),
+        ("foreign", "another program's database"),
+        ("replies", "another program's database, not a memory store"),
+        ("newer", "schema 99, from a newer"),
+        ("older", "schema 0, from an older"),
+        ("bad item", "damaged"),
+        ("cut", "malformed"),
+        ("noise", "malformed"),
+    ],
+)
+def test_anything_else_is_named_in_one_line_and_left_as_it_is(
+    path: Path, how: str, words: str
+) -> None:
+    broken(path, how)
+    before = None if path.is_dir() else path.read_bytes()
+    for _ in range(2):  # and it isn't let in the second time
+        with pytest.raises(UserError, match=words) as caught:
+            MemoryStore(path).memories("ana")
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert before is None or path.read_bytes() == before
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_stored(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [add("old")])
+    pages = store._open().execute("PRAGMA page_count").fetchone()[0]
+    store._open().execute(f"PRAGMA max_page_count = {pages + 1}")
+    many = [add(f"number {i} " * 30) for i in range(500)]
+    with pytest.raises(UserError, match="full") as caught:
+        store.apply("ana", many)
+    assert "\n" not in str(caught.value)
+    assert texts(store) == ["old"]
+    store.apply("ana", many)  # once there is room
+    assert len(texts(store)) == 501
+
+
+def test_a_store_that_is_read_only_is_one_line(path: Path) -> None:
+    store = MemoryStore(path)
+    store._open().execute("PRAGMA query_only = ON")
+    with pytest.raises(UserError, match="readonly"):
+        store.apply("ana", [add("x")])
+
+
+def test_another_writer_that_never_ends_is_waited_for_and_named(path: Path) -> None:
+    store = MemoryStore(path)
+    store._open().execute("PRAGMA busy_timeout = 1")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UserError, match="locked"):
+        store.apply("ana", [add("x")])
+    other.execute("ROLLBACK")
+    store.apply("ana", [add("x")])
+    assert texts(store) == ["x"]
+
+
+def test_pickled_by_its_path(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [add("x")])
+    assert texts(pickle.loads(pickle.dumps(store))) == ["x"]
+    with pytest.raises(TypeError, match="in memory"):
+        pickle.dumps(MemoryStore(None))
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from memory.store import MemoryStore
+from tests.test_memory_store import add, texts
+store = MemoryStore(Path(sys.argv[1]) if sys.argv[1] else None)
+store.apply("ana", [add("before")])
+pid = os.fork()
+store.apply("ana", [add("parent" if pid else "child")])
+if not pid:
+    os._exit(0 if texts(store)[0] == "before" else 1)
+print(os.waitpid(pid, 0)[1], *sorted(texts(store)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_a_fork_opens_the_file_for_itself(path: Path, place: str) -> None:
+    out, _ = child(FORKED, str(path) if place == "file" else "").communicate(timeout=60)
+    assert out.split() == ["0", "before", *(["child"] if place == "file" else []), "parent"]
+
+
+def test_closed_and_used_again(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [add("x")])
+    store.close()
+    assert texts(store) == ["x"]
