@@ -1,0 +1,250 @@
+"""What all rerankers do alike: cut the first stage's best, and put the new order above the rest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from analysis.metrics import ranked
+from chat_models.base import Usage as ChatUsage
+from corpus.records import Memory
+from harness.errors import UserError
+from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from retrievers.registry import describe_leg, leg_finder
+
+NO_FIRST_STAGE = "none"
+NOTHING_USED = ChatUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a reranker is to order: distinct texts, best first, with their first-stage scores.
+
+    Texts of equal score stand in the order of a hash (`order_key`), never in that of the pool.
+    """
+
+    query: str
+    texts: tuple[str, ...]
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """A value for each text of a cut, higher is better; texts of equal value tie.
+
+    `shown` numbers the texts in the order in which they stood in the prompt, None where there was
+    no such order. `repairs` counts what was mended in replies, by kind.
+    """
+
+    values: ArrayLike
+    usage: ChatUsage = NOTHING_USED
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    shown: Sequence[int] | None = None
+
+
+def order_key(seed: int, query: str, text: str, salt: str = "") -> bytes:
+    """Where an order must be made of what ties: by this hash, so that no pool's order matters."""
+    parts = (str(seed), query, text, salt)
+    joined = b"".join(b"%d\n%s" % (len(raw), raw) for raw in (p.encode() for p in parts))
+    return hashlib.sha256(joined).digest()
+
+
+class Reranker(Retriever):
+    """Reorders the best `depth` of `first_stage`, a label or a registered name.
+
+    What it reorders stands above all the rest, which keeps the first stage's order and ties. A
+    subclass says in `rerank_all` how to order; it never sees a memory's place in the pool. A depth
+    of None is the whole pool.
+    """
+
+    def __init__(self, first_stage: str = "minilm", depth: int | None = 20) -> None:
+        if depth is not None and depth < 2:
+            raise UserError(f"depth={depth}: there is nothing to reorder below 2")
+        self.first_stage_name, self.depth = first_stage, depth
+        self.seed = 0
+        self._first: Retriever | None = None
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With the run's own instance of its first stage, and the run's seed."""
+        made = cls(**settings)
+        made.seed = run.seed
+        if run.leg is not None and made.first_stage_name != NO_FIRST_STAGE:
+            made._take(run.leg)
+        return made
+
+    @classmethod
+    def over(cls, first_stage: Retriever, *, seed: int = 0, **settings: Any) -> Self:
+        """A reranker of a first stage that is there already."""
+        made = cls(**settings)
+        made.seed = seed
+        made._stand_on(first_stage)
+        return made
+
+    def _stand_on(self, first_stage: Retriever) -> None:
+        self.first_stage_name = type(first_stage).__name__
+        self._take(lambda _: first_stage)
+
+    def _take(self, find: Callable[[str], Retriever]) -> None:
+        self._first = find(self.first_stage_name)
+        self.libraries = tuple(sorted({*self.libraries, *self._first.libraries}))
+        self.fitted_on = tuple(sorted({*self.fitted_on, *self._first.fitted_on}))
+
+    @property
+    def first_stage(self) -> Retriever:
+        """The first stage; where no run gave it, the registered one with default settings."""
+        if self._first is None:
+            self._take(leg_finder([], RunContext()))
+        assert self._first is not None
+        return self._first
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        """Order each cut, failures in their places."""
+        raise NotImplementedError
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """All of the reranker itself that can change a score."""
+        return {}
+
+    def settings(self) -> Mapping[str, Any]:
+        """Its own, and the first stage with all of its."""
+        found: dict[str, Any] = {"depth": self.depth, **self.own_settings()}
+        if self.first_stage_name != NO_FIRST_STAGE:
+            found["first_stage"] = describe_leg(self.first_stage_name, self.first_stage)
+        return found
+
+    def notes(self) -> Mapping[str, Any]:
+        """The first stage's notes."""
+        if self.first_stage_name == NO_FIRST_STAGE:
+            return {}
+        found = dict(self.first_stage.notes())
+        return {"first_stage": found} if found else {}
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Prepare the first stage."""
+        if self.first_stage_name != NO_FIRST_STAGE:
+            self.first_stage.prepare_once(queries, memories)
+
+    def trust(self, query: str) -> float:
+        """That of the first stage: what it can't find can't be reordered."""
+        return 1.0 if self.first_stage_name == NO_FIRST_STAGE else self.first_stage.trust(query)
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        """Scores that stand for ranks, (len(pool),): 0 for the best, -1 for the next, and so on.
+
+        Raises RetrieverError where the first stage or the reranker fails.
+        """
+        [result] = self._score_all([query], [pool])
+        if isinstance(result, RetrieverError):
+            raise result
+        return result
+
+    def score_batch(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[ArrayLike | Scored | RetrieverError]:
+        """One result a query; all cuts of the batch are reranked together."""
+        return [*self._score_all(queries, pools)]
+
+    def _score_all(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | RetrieverError]:
+        firsts = self._first_scores(queries, pools)
+        cuts: dict[int, Cut] = {}
+        for i, (query, pool, first) in enumerate(zip(queries, pools, firsts, strict=True)):
+            if isinstance(first, Scored) and pool:
+                cuts[i] = self._cut(query, pool, np.asarray(first.scores, np.float32))
+        results = dict(zip(cuts, self.rerank_all(list(cuts.values())), strict=True))
+        found: list[Scored | RetrieverError] = []
+        for i, (pool, first) in enumerate(zip(pools, firsts, strict=True)):
+            if isinstance(first, RetrieverError) or not pool:
+                found.append(first)
+                continue
+            result = results[i]
+            if isinstance(result, RetrieverError):
+                found.append(result)
+            else:
+                found.append(self._merge(pool, first, cuts[i], result))
+        return found
+
+    def _first_scores(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | RetrieverError]:
+        if self.first_stage_name == NO_FIRST_STAGE:
+            return [Scored(np.zeros(len(pool), np.float32)) for pool in pools]
+        results = self.first_stage.score_batch(queries, pools)
+        if len(results) != len(queries):
+            raise RetrieverError(
+                f"first stage {self.first_stage_name}: {len(results)} results"
+                f" for a batch of {len(queries)}"
+            )
+        found: list[Scored | RetrieverError] = []
+        for result, pool in zip(results, pools, strict=True):
+            try:
+                if isinstance(result, RetrieverError):
+                    raise result
+                scored = result if isinstance(result, Scored) else Scored(result)
+                scores = ranked(scored.scores, len(pool))
+                found.append(
+                    Scored(scores, scored.matched, usage=scored.usage, repairs=dict(scored.repairs))
+                )
+            except (RetrieverError, ValueError) as error:
+                found.append(RetrieverError(f"first stage {self.first_stage_name}: {error}"))
+        return found
+
+    def _cut(self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]) -> Cut:
+        """The distinct texts among the best `depth` memories of the pool."""
+        depth = len(pool) if self.depth is None else min(self.depth, len(pool))
+        lowest = np.partition(scores, len(pool) - depth)[len(pool) - depth]
+        near = [int(i) for i in np.flatnonzero(scores >= lowest)]
+        near.sort(key=lambda i: (-scores[i], order_key(self.seed, query, pool[i].text)))
+        best: dict[str, float] = {}
+        for i in near[:depth]:
+            best.setdefault(pool[i].text, float(scores[i]))
+        return Cut(query, tuple(best), np.array(list(best.values())))
+
+    def _merge(
+        self, pool: Sequence[Memory], first: Scored, cut: Cut, result: Reranked
+    ) -> Scored | RetrieverError:
+        try:
+            values = ranked(result.values, len(cut.texts))
+        except ValueError as error:
+            return RetrieverError(str(error))
+        levels = np.unique(-values)
+        places = np.searchsorted(levels, -values)
+        of_text = dict(zip(cut.texts, places.tolist(), strict=True))
+        scores = np.asarray(first.scores, np.float32)
+        rest = np.array([memory.text not in of_text for memory in pool])
+        below = np.unique(-scores[rest])
+        ranks = len(levels) + np.searchsorted(below, -scores)
+        for i, memory in enumerate(pool):
+            ranks[i] = of_text.get(memory.text, ranks[i])
+        repairs = Counter(first.repairs)
+        repairs.update(result.repairs)
+        positions: dict[str, int] = {}
+        for i, memory in enumerate(pool):
+            positions.setdefault(memory.text, i)
+        alone = self.first_stage_name == NO_FIRST_STAGE
+        return Scored(
+            -ranks.astype(np.float64),
+            None if first.matched is None else first.matched | ~rest,
+            first_stage=None if alone else scores,
+            shown=None if result.shown is None else [positions[cut.texts[i]] for i in result.shown],
+            usage=_total(first.usage, result.usage),
+            repairs={kind: count for kind, count in sorted(repairs.items()) if count},
+            depth=None if alone else self.depth or len(pool),
+        )
+
+
+def _total(first: Usage, chat: ChatUsage) -> Usage:
+    return Usage(
+        first.calls + chat.calls,
+        first.tokens_in + chat.estimate_in,
+        first.tokens_out + chat.estimate_out,
+        first.estimated + chat.unreported,
+    )

@@ -1,0 +1,81 @@
+"""The whole pool in one prompt, as the paper has LLMs retrieve: the costly end of the scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from harness.errors import UserError
+from retrievers.base import RetrieverError
+from retrievers.registry import register
+from retrievers.rerank.base import NO_FIRST_STAGE
+from retrievers.rerank.prompting import Conversation, PromptOrder, PromptReranker, Steps
+from retrievers.rerank.replies import Order
+
+
+@register("full-context")
+class FullContext(PromptReranker):
+    """Shows all memories of the pool and asks for the best `top`. The others tie below them.
+
+    With a `first_stage` they keep its order instead, and `order=first-stage` shows them by it.
+    Where pool and reply would not fit the model's context, the pool is split by its order in the
+    prompt into the fewest parts that fit; each names its best `top`, and these are shown together
+    (or split again). The prompts above the first are counted as `split`.
+    """
+
+    prompt_name = "full-context.v1"
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = NO_FIRST_STAGE,
+        top: int = 10,
+        order: PromptOrder = "shuffled",
+        max_tokens: int = 1024,
+        unusable: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        super().__init__(model, first_stage, None, max_tokens, unusable)
+        if top < 1:
+            raise UserError(f"top={top}: must be at least 1")
+        self.top, self.order = top, order
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The model's, how many are asked for, and in which order they are shown."""
+        return {**super().own_settings(), "top": self.top, "order": self.order}
+
+    def notes(self) -> Mapping[str, Any]:
+        """And how many places were asked for."""
+        return {**super().notes(), "sound_places": self.top}
+
+    def steps(self, talk: Conversation) -> Steps:
+        """One prompt, or a round of parts and then their best together."""
+        contenders, turn = list(range(len(talk.cut.texts))), 0
+        while True:
+            shown = self.arranged(talk, contenders, self.order, salt=str(turn) if turn else "")
+            if turn == 0:
+                talk.shown |= dict.fromkeys(shown)
+            parts = self._parts(talk, shown)
+            requests = [self.request(talk, p, Order, top=min(self.top, len(p))) for p in parts]
+            answers = yield requests
+            best = [
+                self.read_order(talk, request, answer, part, min(self.top, len(part)))
+                for request, answer, part in zip(requests, answers, parts, strict=True)
+            ]
+            if len(parts) == 1:
+                return best[0]
+            talk.repairs["split"] += len(parts)
+            # A part without a usable reply sends on its first ones, so that none is lost unread.
+            through = {i for p, b in zip(parts, best, strict=True) for i in (b or p)[: self.top]}
+            if len(through) >= len(contenders):
+                raise RetrieverError("context too long: its parts name no fewer than they hold")
+            contenders, turn = [i for i in contenders if i in through], turn + 1
+
+    def _parts(self, talk: Conversation, shown: Sequence[int]) -> list[list[int]]:
+        """The fewest parts of about equal length that fit the context."""
+        for count in range(1, len(shown) // 2 + 1):
+            parts = [list(shown[i::count]) for i in range(count)]
+            if all(
+                self.fits(self.request(talk, part, Order, top=self.top).messages) for part in parts
+            ):
+                return parts
+        raise RetrieverError("context too long for two memories")

@@ -1,0 +1,90 @@
+"""Listwise reranking: a window over the candidates is ordered, then slides to the front.
+
+After Sun et al. 2023, "Is ChatGPT Good at Search?" (RankGPT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from harness.errors import UserError
+from retrievers.base import RetrieverError
+from retrievers.registry import register
+from retrievers.rerank.prompting import Conversation, PromptOrder, PromptReranker, Steps
+from retrievers.rerank.replies import Order
+
+
+@register("listwise")
+class Listwise(PromptReranker):
+    """Orders the first stage's best `depth` in windows of `window`, from the back to the front.
+
+    A window moves by `stride`, so `window - stride` candidates are carried on: so many first
+    places are what one pass can find. With `depth` up to `window` there is one call a query.
+    `order` is that of the candidates in the prompt. Where a prompt would not fit the model's
+    context, that query's windows are made smaller, which is counted as `smaller window`.
+    """
+
+    prompt_name = "listwise.v1"
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = "minilm",
+        depth: int = 20,
+        window: int = 20,
+        stride: int = 10,
+        order: PromptOrder = "first-stage",
+        max_tokens: int = 1024,
+        unusable: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        super().__init__(model, first_stage, depth, max_tokens, unusable)
+        if window < 2:
+            raise UserError(f"window={window}: there is nothing to order below 2")
+        if not 1 <= stride < window:
+            raise UserError(f"stride={stride}: must be from 1 to {window - 1}, below the window")
+        self.window, self.stride, self.order = window, stride, order
+        self.sound_places = depth if depth <= window else window - stride
+        """How many first places a pass can find wherever the first stage put them."""
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The model's, and how the window slides."""
+        own = {"window": self.window, "stride": self.stride, "order": self.order}
+        return {**super().own_settings(), **own}
+
+    def notes(self) -> Mapping[str, Any]:
+        """And how many places can be trusted."""
+        return {**super().notes(), "sound_places": self.sound_places}
+
+    def steps(self, talk: Conversation) -> Steps:
+        """One window after the other."""
+        ranking = list(range(len(talk.cut.texts)))
+        window, stride = self._fitting(talk)
+        end = len(ranking)
+        while end > 1:
+            start = max(0, end - window)
+            before = ranking[start:end]
+            shown = self.arranged(talk, before, self.order, salt=str(start))
+            talk.shown |= dict.fromkeys(shown)
+            request = self.request(talk, shown, Order)
+            [answer] = yield [request]
+            first = self.read_order(talk, request, answer, shown)
+            ranking[start:end] = [*first, *(i for i in before if i not in set(first))]
+            if start == 0:
+                break
+            end -= stride
+        return ranking
+
+    def _fitting(self, talk: Conversation) -> tuple[int, int]:
+        """The window and stride with which the longest texts of this cut fit the context."""
+        texts = talk.cut.texts
+        longest = sorted(range(len(texts)), key=lambda i: (-len(texts[i].encode()), texts[i]))
+        window = self.window
+        while not self.fits(self.request(talk, longest[:window], Order).messages):
+            window = min(window, len(texts)) // 2
+            if window < 2:
+                raise RetrieverError("context too long for two candidates")
+        if window == self.window:
+            return window, self.stride
+        talk.repairs["smaller window"] += 1
+        return window, max(1, window * self.stride // self.window)

@@ -1,0 +1,43 @@
+"""Pairwise reranking: two candidates at a time, in both orders, so that no place is favoured.
+
+After Qin et al. 2024, "Large Language Models are Effective Text Rankers with Pairwise Ranking
+Prompting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chat_models import Request
+from retrievers.registry import register
+from retrievers.rerank.prompting import Answer, Conversation
+from retrievers.rerank.replies import Best
+from retrievers.rerank.setwise import Comparing
+from retrievers.rerank.tournament import Group
+
+
+@register("pairwise")
+class Pairwise(Comparing):
+    """Compares two candidates by two calls, one an order; who has more of the two points wins.
+
+    Calls that contradict each other give half a point to each, which is counted as `conflict`; so
+    the first stage decides.
+    """
+
+    size = 2
+
+    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+        """Both orders."""
+        return [self.request(talk, shown, Best) for shown in (group, group[::-1])]
+
+    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+        """Who has more points; the first stage's choice at even points."""
+        points = dict.fromkeys(group, 0)
+        for answer, shown in zip(answers, (group, group[::-1]), strict=True):
+            named = self.read_best(talk, answer, shown)
+            if named is not None:
+                points[named] += 1
+        first, second = group
+        if points[first] == points[second] == 1:
+            talk.repairs["conflict"] += 1
+        return second if points[second] > points[first] else first

@@ -1,0 +1,231 @@
+"""What rerankers that ask a chat model do alike: many queries under way, replies read one way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from chat_models import ChatModel, Chats, Message, Reply, Request
+from chat_models import Usage as ChatUsage
+from chat_models.base import Failure
+from chat_models.tokens import estimate_text
+from harness.errors import UserError
+from retrievers.base import Retriever, RetrieverError, RunContext
+from retrievers.rerank.base import Cut, Reranked, Reranker, order_key
+from retrievers.rerank.prompt import Prompt, load_prompt
+from retrievers.rerank.repair import CUT, UNUSABLE, listed_before_the_cut, usable_labels
+from retrievers.rerank.replies import Best, Order
+
+Answer = Reply | Failure
+Steps = Generator[list[Request], list[Answer], list[int]]
+"""Yields the requests that may be sent at once, is sent their answers, ends with the order found:
+numbers of texts, best first. What it leaves out stands below, in first-stage order with its ties.
+"""
+PromptOrder = Literal["first-stage", "shuffled", "reversed"]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One query while it is reranked: what its replies took, and what was mended in them."""
+
+    cut: Cut
+    usage: ChatUsage = field(default_factory=ChatUsage)
+    repairs: Counter[str] = field(default_factory=Counter)
+    shown: dict[int, None] = field(default_factory=dict)
+    replies: int = 0
+    unusable: int = 0
+
+
+class PromptReranker(Reranker):
+    """A reranker whose `steps` ask `model` (`openai:MODEL`, `local:…`), in replies of JSON.
+
+    A reply that can't be used leaves the candidates of its prompt in the order they had, and is
+    counted; with `unusable=fail` a query of which no reply could be used fails instead. A call
+    that fails (time-out, rate limit, …) always fails its query.
+    """
+
+    prompt_name: ClassVar[str]
+    chat: ChatModel
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = "minilm",
+        depth: int | None = 20,
+        max_tokens: int = 1024,
+        unusable: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        super().__init__(first_stage, depth)
+        if max_tokens < 1:
+            raise UserError(f"max_tokens={max_tokens}: a reply needs at least 1")
+        self.model, self.max_tokens, self.unusable = model, max_tokens, unusable
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With the run's own instances of its first stage and its chat model."""
+        if "model" not in settings:
+            raise UserError("a chat model is needed; give --set LABEL.model=openai:MODEL")
+        made = super().from_run(settings, run)
+        made._use((run.chats or Chats())(made.model))
+        return made
+
+    @classmethod
+    def asking(
+        cls,
+        chat: ChatModel,
+        first_stage: Retriever | None = None,
+        *,
+        seed: int = 0,
+        **settings: Any,
+    ) -> Self:
+        """A reranker of a model, and a first stage, that are there already."""
+        made = cls(model=chat.name, **settings)
+        made.seed = seed
+        made._use(chat)
+        if first_stage is not None:
+            made._stand_on(first_stage)
+        return made
+
+    def _use(self, chat: ChatModel) -> None:
+        self.chat = chat
+        self.libraries = tuple(sorted({*self.libraries, *chat.libraries}))
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt that this paradigm shows."""
+        return load_prompt(self.prompt_name)
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The model, the prompt, and how replies are read."""
+        return {
+            "model": dict(self.chat.settings()),
+            "prompt": self.prompt.identity,
+            "max_tokens": self.max_tokens,
+            "unusable": self.unusable,
+        }
+
+    def notes(self) -> Mapping[str, Any]:
+        """The first stage's, and which model is asked."""
+        return {**super().notes(), "chat_model": self.chat.name}
+
+    def steps(self, talk: Conversation) -> Steps:
+        """How one cut is ordered: see `Steps`."""
+        raise NotImplementedError
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        """Take all cuts a step further together, until each is ordered or has failed."""
+        talks = [Conversation(cut) for cut in cuts]
+        running = {i: self.steps(talk) for i, talk in enumerate(talks)}
+        found: dict[int, Reranked | RetrieverError] = {}
+        answers: dict[int, list[Answer]] = {}
+        while running:
+            asked: dict[int, list[Request]] = {}
+            for i, steps in list(running.items()):
+                try:
+                    asked[i] = steps.send(answers[i]) if i in answers else next(steps)
+                except StopIteration as end:
+                    found[i] = self._ordered(talks[i], end.value)
+                except RetrieverError as error:
+                    found[i] = error
+                if i in found:
+                    del running[i]
+            flat = iter(self.chat.complete_all([one for each in asked.values() for one in each]))
+            answers = {i: [next(flat) for _ in requests] for i, requests in asked.items()}
+        return [found[i] for i in range(len(cuts))]
+
+    def _ordered(self, talk: Conversation, order: Sequence[int]) -> Reranked | RetrieverError:
+        if self.unusable == "fail" and talk.replies and talk.replies == talk.unusable:
+            kinds = ", ".join(sorted(kind for kind in talk.repairs if talk.repairs[kind]))
+            return RetrieverError(f"no reply could be used ({kinds})")
+        values = -len(order) - np.searchsorted(np.unique(-talk.cut.scores), -talk.cut.scores)
+        values[list(order)] = -np.arange(len(order))
+        shown = list(talk.shown) if len(talk.shown) == len(values) else None
+        return Reranked(values, talk.usage, talk.repairs, shown)
+
+    # What steps are made of.
+
+    def request(
+        self, talk: Conversation, numbers: Sequence[int], schema: Any, **slots: Any
+    ) -> Request:
+        """The prompt that shows these texts of the cut in this order."""
+        texts = [talk.cut.texts[i] for i in numbers]
+        messages = self.prompt.build(talk.cut.query, texts, **slots)
+        return Request(messages, schema, self.max_tokens)
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether prompt and reply stay within the model's context, where that is known."""
+        context = self.chat.context
+        return context is None or self.chat.count_tokens(messages) + self.max_tokens <= context
+
+    def arranged(
+        self, talk: Conversation, numbers: Sequence[int], order: PromptOrder, salt: str = ""
+    ) -> list[int]:
+        """The texts, given best first, in the order in which the prompt shows them."""
+        if order == "reversed":
+            return list(reversed(numbers))
+        if order == "shuffled":
+            cut = talk.cut
+            return sorted(
+                numbers, key=lambda i: order_key(self.seed, cut.query, cut.texts[i], salt)
+            )
+        return list(numbers)
+
+    def read_order(
+        self,
+        talk: Conversation,
+        request: Request,
+        answer: Answer,
+        shown: Sequence[int],
+        expected: int | None = None,
+    ) -> list[int]:
+        """The texts that a reply puts first, as numbers of the cut. `shown` is the prompt's order.
+
+        Raises RetrieverError where the call failed.
+        """
+        labels: Sequence[int] = ()
+        if self._usable(talk, answer):
+            assert isinstance(answer, Reply)
+            assert isinstance(answer.parsed, Order)
+            labels = answer.parsed.order
+        elif isinstance(answer, Failure) and answer.text and UNUSABLE[answer.cause] == CUT:
+            labels = listed_before_the_cut(answer)
+            if not labels:
+                return []
+            # The server's count came with the reply that is no whole one; so we estimate.
+            tokens_in = self.chat.count_tokens(request.messages)
+            tokens_out = estimate_text(answer.text)
+            talk.usage += ChatUsage(
+                1, unreported=1, estimated_in=tokens_in, estimated_out=tokens_out
+            )
+            talk.unusable -= 1
+        else:
+            return []
+        wanted = len(shown) if expected is None else expected
+        return [shown[n - 1] for n in usable_labels(labels, len(shown), wanted, talk.repairs)]
+
+    def read_best(self, talk: Conversation, answer: Answer, shown: Sequence[int]) -> int | None:
+        """The text that a reply calls the best, None where it names none.
+
+        Raises RetrieverError where the call failed.
+        """
+        if not self._usable(talk, answer):
+            return None
+        assert isinstance(answer, Reply)
+        assert isinstance(answer.parsed, Best)
+        labels = usable_labels([answer.parsed.best], len(shown), 0, talk.repairs)
+        return shown[labels[0] - 1] if labels else None
+
+    def _usable(self, talk: Conversation, answer: Answer) -> bool:
+        talk.usage += answer.usage
+        talk.replies += 1
+        if isinstance(answer, Reply):
+            return True
+        if answer.cause not in UNUSABLE:
+            raise RetrieverError(answer.cause.value)
+        talk.unusable += 1
+        talk.repairs[UNUSABLE[answer.cause]] += 1
+        return False

@@ -1,0 +1,107 @@
+"""Setwise reranking: the model names the best of a few, and a tournament does the rest.
+
+After Zhuang et al. 2024, "A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking
+with Large Language Models".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from chat_models import Request
+from harness.errors import UserError
+from retrievers.base import RetrieverError
+from retrievers.registry import register
+from retrievers.rerank.prompting import Answer, Conversation, PromptReranker, Steps
+from retrievers.rerank.replies import Best
+from retrievers.rerank.tournament import Group, tournament
+
+
+class Comparing(PromptReranker):
+    """Finds the best `top` of the first stage's best `depth` by comparing groups of `size`."""
+
+    prompt_name = "choose.v1"
+    size: int
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = "minilm",
+        depth: int = 20,
+        top: int = 10,
+        max_tokens: int = 256,
+        unusable: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        super().__init__(model, first_stage, depth, max_tokens, unusable)
+        if top < 1:
+            raise UserError(f"top={top}: must be at least 1")
+        self.top = top
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The model's, and how many places are found."""
+        return {**super().own_settings(), "top": self.top}
+
+    def notes(self) -> Mapping[str, Any]:
+        """And how many places were searched for."""
+        return {**super().notes(), "sound_places": self.top}
+
+    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+        """What to ask to compare a group."""
+        raise NotImplementedError
+
+    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+        """Who wins by these answers; where nobody does, the first of the group."""
+        raise NotImplementedError
+
+    def steps(self, talk: Conversation) -> Steps:
+        """Ask whatever the tournament wants compared."""
+        games = tournament(range(len(talk.cut.texts)), self.top, self.size)
+        won: list[int] | None = None
+        while True:
+            try:
+                groups = next(games) if won is None else games.send(won)
+            except StopIteration as end:
+                order: list[int] = end.value
+                return order
+            asked = [self.requests(talk, group) for group in groups]
+            if not all(self.fits(one.messages) for requests in asked for one in requests):
+                raise RetrieverError("context too long for a group of candidates")
+            answers = iter((yield [one for requests in asked for one in requests]))
+            won = [
+                self.winner(talk, group, [next(answers) for _ in requests])
+                for group, requests in zip(groups, asked, strict=True)
+            ]
+
+
+@register("setwise")
+class Setwise(Comparing):
+    """Compares `size` candidates a call, shown in first-stage order."""
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = "minilm",
+        depth: int = 20,
+        top: int = 10,
+        size: int = 4,
+        max_tokens: int = 256,
+        unusable: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        super().__init__(model, first_stage, depth, top, max_tokens, unusable)
+        if size < 2:
+            raise UserError(f"size={size}: a comparison takes at least 2")
+        self.size = size
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """And how many are compared at once."""
+        return {**super().own_settings(), "size": self.size}
+
+    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+        """One call a group."""
+        return [self.request(talk, group, Best)]
+
+    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+        """Whom the reply names."""
+        found = self.read_best(talk, answers[0], group)
+        return group[0] if found is None else found

@@ -1,0 +1,71 @@
+"""Finding the best few by comparing few: a tournament of groups. It knows nothing of models.
+
+The winner of each group goes on to the next round. Once there is a winner, only the groups on its
+path are played again without it for the next place, as in a heap of that many children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+Group = tuple[int, ...]
+Tournament = Generator[list[Group], list[int], list[int]]
+"""Yields groups that may be compared at once, is sent the winner of each, ends with the order."""
+
+
+def tournament(numbers: Sequence[int], best: int, size: int) -> Tournament:
+    """The `best` of `numbers`, in order.
+
+    Groups hold two to `size` numbers, in the order in which they were given. About n / (size - 1)
+    comparisons find the first, and log(n) / log(size) each one after it.
+    """
+    place = {number: i for i, number in enumerate(numbers)}
+    # Neighbours of the given order meet late: what was ranked first is spread over the groups.
+    groups = -(-len(numbers) // size)
+    rounds: list[list[list[int]]] = [[list(numbers[i::groups]) for i in range(groups)]]
+    winners: list[list[int | None]] = []
+    while True:
+        winners.append((yield from _play(rounds[-1], place)))
+        if len(rounds[-1]) == 1:
+            break
+        through = [w for w in winners[-1] if w is not None]
+        width = -(-len(through) // size)
+        rounds.append([through[i::width] for i in range(width)])
+    order: list[int] = []
+    while len(order) < min(best, len(numbers)):
+        champion = winners[-1][0]
+        assert champion is not None
+        order.append(champion)
+        if len(order) < min(best, len(numbers)):
+            yield from _replace(champion, rounds, winners, place)
+    return order
+
+
+def _play(
+    groups: Sequence[Sequence[int]], place: dict[int, int]
+) -> Generator[list[Group], list[int], list[int | None]]:
+    """The winner of each group, None for an empty one; a number alone wins unasked."""
+    ordered = [tuple(sorted(group, key=place.__getitem__)) for group in groups]
+    asked = [group for group in ordered if len(group) > 1]
+    won = iter((yield asked) if asked else [])
+    return [next(won) if len(group) > 1 else group[0] if group else None for group in ordered]
+
+
+def _replace(
+    champion: int,
+    rounds: list[list[list[int]]],
+    winners: list[list[int | None]],
+    place: dict[int, int],
+) -> Generator[list[Group], list[int], None]:
+    """Take the champion out, and play again the one group a round in which it stood."""
+    gone: int | None = champion
+    coming: int | None = None
+    for depth, groups in enumerate(rounds):
+        at = next(i for i, group in enumerate(groups) if gone in group)
+        groups[at] = [n for n in groups[at] if n != gone]
+        if depth > 0 and coming is not None:
+            groups[at].append(coming)
+        before = winners[depth][at]
+        [after] = yield from _play([groups[at]], place)
+        winners[depth][at] = after
+        gone, coming = before, after
