@@ -1,0 +1,110 @@
+"""Task 4: how an answer uses what is known of the user, in six dimensions.
+
+Five are yes or no; emotional intelligence is three grades from 1 to 5, asked for in Chinese where
+the question is Chinese and in English otherwise. What each dimension means is the benchmark's
+(AlpsBench, arXiv 2603.26680, section 2.4); the wording of the prompts is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from chat_models.base import ChatModel
+from chat_models.fence import one_line
+from harness.errors import UserError
+from judge.prompt import Prompt, read_prompt
+from judge.replies import Number, YesOrNo, is_yes
+from judge.verdicts import Grades, Verdict
+from judge.voting import Ballot, Question, Vote, ask, lower_median, majority
+
+DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
+"""Persona awareness; preference following, of content and of manner; virtual-reality awareness;
+constraint following; emotional intelligence."""
+_VERSION = "v1"
+_HAN = re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class _EmotionReply(BaseModel):
+    evidence: str = Field(description="What in the answer decides the three grades, briefly.")
+    resonation: Number = Field(ge=1, le=5)
+    expression: Number = Field(ge=1, le=5)
+    reception: Number = Field(ge=1, le=5)
+
+
+class UtilizationJudge:
+    """Judges answers in one of DIMENSIONS: True for met, or Grades for `ei`.
+
+    Of several votes the majority decides, and for each grade the lower median. Threads may share
+    an instance. Raises UserError for an unknown dimension.
+    """
+
+    def __init__(self, chat: ChatModel, dimension: str, votes: int = 1) -> None:
+        if dimension not in DIMENSIONS:
+            raise UserError(f"dimension `{dimension}`: there are {', '.join(DIMENSIONS)}")
+        self.dimension = dimension
+        names = ["ei_en", "ei_zh"] if dimension == "ei" else [dimension]
+        self._prompts = {name: read_prompt(f"{name}.{_VERSION}") for name in names}
+        self._ballot: Ballot[Any] = (
+            Ballot(chat, votes, _EmotionReply, _median_grades)
+            if dimension == "ei"
+            else Ballot(chat, votes, YesOrNo, majority)
+        )
+
+    def question(
+        self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
+    ) -> Question[Any]:
+        """What is sent, for a batch (`judge.voting.ask_all`).
+
+        `memory_text` is the memory that the question is about; `others` what else is known of the
+        user, as context.
+        """
+        prompt = self._prompt(query)
+        material = {
+            "USER'S QUESTION": query,
+            "MEMORY THAT MATTERS HERE": memory_text,
+            "OTHER MEMORIES OF THE USER": "\n".join(f"- {one_line(text)}" for text in others),
+            "ASSISTANT'S ANSWER": answer,
+        }
+        vote: Vote[Any] = _grades if self.dimension == "ei" else is_yes
+        return self._ballot.question(prompt, prompt.messages(material), vote)
+
+    def __call__(
+        self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
+    ) -> Verdict[Any]:
+        """One verdict: Judged[bool], or Judged[Grades] for `ei`."""
+        return ask(self._ballot.chat, self.question(query, answer, memory_text, others))
+
+    def settings(self) -> Mapping[str, Any]:
+        """All that can change a verdict."""
+        prompts = [prompt.identity for prompt in self._prompts.values()]
+        return {**self._ballot.settings(), "prompts": prompts}
+
+    def _prompt(self, query: str) -> Prompt:
+        if self.dimension != "ei":
+            return self._prompts[self.dimension]
+        return self._prompts["ei_zh" if is_chinese(query) else "ei_en"]
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text is Chinese: more Han characters than words of other scripts, and no kana."""
+    han = len(_HAN.findall(text))
+    return han > len(_WORD.findall(_HAN.sub(" ", text))) and not _KANA.search(text)
+
+
+def _grades(reply: _EmotionReply, repairs: Counter[str]) -> Grades:
+    return Grades(reply.resonation, reply.expression, reply.reception)
+
+
+def _median_grades(votes: Sequence[Grades]) -> Grades:
+    return Grades(
+        lower_median([vote.resonation for vote in votes]),
+        lower_median([vote.expression for vote in votes]),
+        lower_median([vote.reception for vote in votes]),
+    )
