@@ -23,8 +23,8 @@ _OURS = 0x52424D53  # SQLite's application id: "RBMS"
 # A removed memory keeps its row, without an item: its id is never given again.
 _TABLES = """
 CREATE TABLE user (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, operations INTEGER NOT NULL DEFAULT 0,
-    ids INTEGER NOT NULL DEFAULT 0
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+    operations INTEGER NOT NULL DEFAULT 0, ids INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE memory (
     user INTEGER NOT NULL REFERENCES user (number), added INTEGER NOT NULL, id TEXT NOT NULL,
@@ -37,6 +37,7 @@ CREATE TABLE operation (
 ) WITHOUT ROWID
 """
 
+_Items = dict[str | None, MemoryItem]
 _FIELDS = tuple(one.name for one in fields(MemoryItem))
 
 
@@ -59,14 +60,28 @@ class HistoryEntry:
 
 def replay(operations: Iterable[Operation]) -> list[MemoryItem]:
     """The memories that operations lead to from none, oldest first."""
-    items: dict[str | None, MemoryItem] = {}
+    items: _Items = {}
+    _follow(items, operations)
+    return list(items.values())
+
+
+def _follow(items: _Items, operations: Iterable[Operation]) -> None:
     for operation in operations:
         before, after = operation.before, operation.after
         if operation.action is Action.DELETE and before is not None:
-            del items[before.id]
+            items.pop(before.id, None)
         elif operation.action is not Action.NOOP and after is not None:
             items[after.id] = after
-    return list(items.values())
+
+
+@dataclass(slots=True)
+class _View:
+    """The memories of the user last asked for, by id, as they were after operation `last`."""
+
+    connection: sqlite3.Connection
+    user: int
+    last: int
+    items: _Items
 
 
 class MemoryStore(SqliteFile):
@@ -81,6 +96,7 @@ class MemoryStore(SqliteFile):
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path or IN_MEMORY)
+        self._view: _View | None = None
 
     def users(self) -> list[str]:
         """All who have a history, sorted."""
@@ -89,23 +105,48 @@ class MemoryStore(SqliteFile):
         return sorted(json.loads(name) for (name,) in rows)
 
     def memories(self, user: str) -> list[MemoryItem]:
-        """The memories of `user`, oldest first; none for one who isn't known."""
-        with self._using() as connection:
-            rows = connection.execute(
-                "SELECT item FROM memory WHERE user = (SELECT number FROM user WHERE name = ?)"
-                " AND item IS NOT NULL ORDER BY added",
-                [json.dumps(user)],
-            ).fetchall()
-        return [self._item(item) for (item,) in rows]
+        """The memories of `user`, oldest first; none for one who isn't known.
+
+        Those of the user last asked for are held in memory. Asked again, the store reads no more
+        than the operations since, whichever process they are of.
+        """
+        with self._transaction("BEGIN") as connection:
+            found = connection.execute(
+                "SELECT number, operations FROM user WHERE name = ?", [json.dumps(user)]
+            ).fetchone()
+            if found is None:
+                return []
+            number, last = found
+            view = self._view
+            if view is None or (view.connection, view.user) != (connection, number):
+                rows = connection.execute(
+                    "SELECT item FROM memory WHERE user = ? AND item IS NOT NULL ORDER BY added",
+                    [number],
+                )
+                items = {item.id: item for item in (self._item(stored) for (stored,) in rows)}
+                self._view = view = _View(connection, number, last, items)
+            elif view.last < last:
+                news = self._entries(connection, number, view.last)
+                _follow(view.items, [entry.operation for entry in news])
+                view.last = last
+            return list(view.items.values())
 
     def history(self, user: str) -> list[HistoryEntry]:
         """Every operation since the user was first seen, or was cleared, in order."""
-        with self._using() as connection:
-            rows = connection.execute(
-                "SELECT number, time, action, before, after FROM operation"
-                " WHERE user = (SELECT number FROM user WHERE name = ?) ORDER BY number",
-                [json.dumps(user)],
-            ).fetchall()
+        with self._transaction("BEGIN") as connection:
+            found = connection.execute(
+                "SELECT number FROM user WHERE name = ?", [json.dumps(user)]
+            ).fetchone()
+            return [] if found is None else self._entries(connection, *found)
+
+    def _entries(
+        self, connection: sqlite3.Connection, user: int, after: int = 0
+    ) -> list[HistoryEntry]:
+        rows = connection.execute(
+            "SELECT number, time, action, before, after FROM operation"
+            " WHERE user = ? AND number > ? ORDER BY number",
+            [user, after],
+        )
         return [
             HistoryEntry(
                 number,

@@ -9,8 +9,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +231,49 @@ def test_the_history_replayed_gives_the_memories(steps: Any, user: str) -> None:
         assert len(set(ids)) == len(ids)
     assert store.users() == ([user] if expected else [])
     store.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.sampled_from(["ana", "bo"]),
+            st.none() | st.lists(st.tuples(st.sampled_from(Action), ITEMS, st.integers(0, 9))),
+        ),
+        max_size=8,
+    )
+)
+def test_what_an_instance_holds_in_memory_is_what_is_stored(steps: Any) -> None:
+    """Two instances work on two users by turns, and clear them; each always sees it all."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "memories.sqlite")
+        both = MemoryStore(path), MemoryStore(path)
+        for which, user, batch in steps:
+            if batch is None:
+                both[which].clear(user)
+            else:
+                with suppress(StaleMemory, RepeatedMemory):
+                    both[which].apply(user, list(planned(batch, both[which].memories(user))))
+            fresh = MemoryStore(path)
+            for one in both:
+                assert one.memories(user) == fresh.memories(user)
+            fresh.close()
+            assert consistent(both[0], "ana")
+        for one in both:
+            one.close()
+
+
+def test_a_user_who_was_cleared_elsewhere_is_read_afresh(path: Path) -> None:
+    """As many operations as before, and others."""
+    one, other = MemoryStore(path), MemoryStore(path)
+    one.apply("ana", [add("old")])
+    assert texts(one) == ["old"]
+    other.clear("ana")
+    other.apply("ana", [add("new")])
+    assert texts(one) == ["new"]
+    one.memories("ana").clear()  # a caller's list is the caller's
+    assert texts(one) == ["new"]
 
 
 # --- writers that know nothing of each other
