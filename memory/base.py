@@ -48,16 +48,23 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, the memory that it says it used ("" for none), and what was found for it."""
+    """An answer, the memory that it says it used ("" for none), and what was found for it.
+
+    `left_out` counts what was to be shown and didn't fit into the token budget.
+    """
 
     answer: str
     used_memory_fact: str = ""
     hits: tuple[Hit, ...] = ()
     usage: Usage = NOTHING_USED
+    left_out: int = 0
 
 
 class SystemFailure(Exception):
-    """This dialogue or question failed. Counted by `cause`; nothing of it was stored."""
+    """This dialogue or question failed. Counted by `cause`; nothing of it was stored.
+
+    `usage` is what the attempt took. The system's own `usage` holds it too: count one of them.
+    """
 
     def __init__(self, cause: str, usage: Usage = NOTHING_USED) -> None:
         self.cause, self.usage = cause, usage
@@ -85,11 +92,12 @@ def visible(item: MemoryItem) -> Memory:
 class MemorySystem(ABC):
     """Keeps the memories of users. An instance serves one user at a time, chosen by `open`.
 
-    `usage` adds up what the replies since the last `take_usage` took.
+    `usage` adds up what the replies since the last `take_usage` took, those of failures included.
     """
 
     needs_chat: bool = False
     """Whether it can do nothing without a chat model."""
+    _configured: Mapping[str, JSON] = {}
 
     def __init__(self, context: SystemContext) -> None:
         self.context = context
@@ -104,8 +112,11 @@ class MemorySystem(ABC):
         return cls(context, **settings)
 
     def settings(self) -> Mapping[str, JSON]:
-        """All of the system itself that can change a result; prompts by their hash."""
-        return {}
+        """All of the system itself that can change a result; prompts by their hash.
+
+        By default the settings it was built with.
+        """
+        return dict(self._configured)
 
     def open(self, user: str) -> None:
         """Turn to the memories of `user`, whatever they are: none for a new one."""
@@ -137,6 +148,9 @@ class MemorySystem(ABC):
     @abstractmethod
     def respond(self, query: str) -> Response:
         """Answer from the memories that a search finds. Raises SystemFailure."""
+
+    def close(self) -> None:
+        """Give back files; a store without a file is gone then."""
 
     def take_usage(self) -> Usage:
         """What was used since the last call of this."""

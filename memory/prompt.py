@@ -1,0 +1,48 @@
+"""Prompts of memory systems: versioned files with slots, filled without rereading what goes in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from chat_models.base import Message
+from harness.fingerprint import short_hash
+
+_PARTS = re.compile(r"^# (system|user)\n", re.MULTILINE)
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A file `NAME.vN.md` of this package: a system and a user part with slots in braces."""
+
+    name: str
+    system: str
+    user: str
+
+    @property
+    def identity(self) -> str:
+        """Its name with the hash of its words, for fingerprints."""
+        return f"{self.name} {short_hash([self.system, self.user])}"
+
+    def fill(self, **slots: Any) -> tuple[Message, Message]:
+        """The messages, every slot filled; what fills one is never searched for slots."""
+        return (
+            Message("system", _fill(self.system, slots)),
+            Message("user", _fill(self.user, slots)),
+        )
+
+
+def _fill(template: str, slots: dict[str, Any]) -> str:
+    return _SLOT.sub(lambda slot: str(slots[slot[1]]), template).strip()
+
+
+@cache
+def load_prompt(name: str) -> Prompt:
+    """The prompt in `prompts/<name>.md`."""
+    file = resources.files("memory").joinpath("prompts", f"{name}.md")
+    _, _, system, _, user = _PARTS.split(file.read_text(encoding="utf-8"))
+    return Prompt(name, system, user)

@@ -1,0 +1,92 @@
+"""Finding a memory system by name and building it from settings typed as text."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from harness.errors import UserError
+from harness.typed_settings import plain_defaults, require_all, typed
+from harness.users_class import load_class, users_code
+from memory.base import MemorySystem, SystemContext
+
+S = TypeVar("S", bound=type[MemorySystem])
+_REGISTRY: dict[str, type[MemorySystem]] = {}
+_GIVEN = ("context",)
+
+
+def register_system(name: str) -> Callable[[S], S]:
+    """Make the class known as `name`; a name taken by another class is a ValueError."""
+
+    def enter(cls: S) -> S:
+        taken = _REGISTRY.get(name)
+        if taken is not None and _origin(taken) != _origin(cls):
+            raise ValueError(f"two memory systems are called {name}: {taken} and {cls}")
+        _REGISTRY[name] = cls
+        return cls
+
+    return enter
+
+
+def _origin(cls: type[MemorySystem]) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+def names() -> tuple[str, ...]:
+    """The names of all registered systems, every file of this package having been imported."""
+    package = importlib.import_module("memory")
+    for module in pkgutil.walk_packages(package.__path__, "memory."):
+        importlib.import_module(module.name)
+    return tuple(sorted(_REGISTRY))
+
+
+def find(name: str) -> type[MemorySystem]:
+    """The class registered as `name`, or the user's own `package.module:Class`.
+
+    The working folder is searched last. Raises UserError with what is wrong.
+    """
+    if ":" not in name:
+        if name not in names():
+            raise UserError(
+                f"no memory system `{name}` (there are: {', '.join(names())});"
+                " your own is named package.module:Class"
+            )
+        return _REGISTRY[name]
+    return load_class(name, MemorySystem, "memory.MemorySystem")
+
+
+def label_of(name: str) -> str:
+    """What stands before the dot in `--set LABEL.key=value`: the name, or that of the class."""
+    return name.rpartition(":")[2]
+
+
+def build_system(name: str, settings: Mapping[str, str], context: SystemContext) -> MemorySystem:
+    """An instance of the system `name`, each setting checked against its constructor.
+
+    Raises UserError for an unknown name, an unknown setting or a wrong value, and where the system
+    needs a chat model and the context has none.
+    """
+    cls = find(name)
+    label = label_of(name)
+    known = typed(cls, name, label, settings, _GIVEN)
+    require_all(cls, name, label, settings, _GIVEN)
+    if cls.needs_chat and context.chat is None:
+        raise UserError(
+            f"the memory system `{name}` needs a chat model;"
+            " give --chat-model, such as --chat-model openai:MODEL"
+        )
+    try:
+        system = cls.build(known, context)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{label}: {error}") from error
+    system._configured = {**plain_defaults(cls, _GIVEN), **known}
+    return system
+
+
+def describe(name: str, system: MemorySystem) -> Mapping[str, Any]:
+    """What the fingerprint holds of a configured system."""
+    described: dict[str, Any] = {"name": name, "settings": dict(system.settings())}
+    code = users_code(type(system), "memory")
+    return {**described, "code": code} if code else described
