@@ -28,21 +28,21 @@ def plain_defaults(cls: type, given: Collection[str] = ()) -> dict[str, Any]:
 
 
 def require_all(
-    cls: type, name: str, label: str, settings: Mapping[str, str], given: Collection[str] = ()
+    cls: type, name: str, option: str, settings: Mapping[str, str], given: Collection[str] = ()
 ) -> None:
-    """Raise UserError where `name` needs a setting that isn't there."""
+    """Raise UserError where `name` needs a setting that isn't there; `option` as in `typed`."""
     for key, parameter in parameters(cls, given).items():
         if parameter.default is parameter.empty and key not in settings:
-            raise UserError(f"{label}: `{name}` needs a setting; give --set {label}.{key}=...")
+            raise UserError(f"`{name}` needs a setting; give {option}{key}=...")
 
 
 def typed(
-    cls: type, name: str, label: str, settings: Mapping[str, str], given: Collection[str] = ()
+    cls: type, name: str, option: str, settings: Mapping[str, str], given: Collection[str] = ()
 ) -> dict[str, Any]:
     """The settings as the constructor of `cls`, called `name`, wants them.
 
-    `X | None` is written `none`. Raises UserError naming the setting that is unknown or has a
-    wrong value, as `--set label.key=value`.
+    `option` is what a user types before `key=value`, such as `--set bm25.`; a None is written
+    `none`. Raises UserError naming the setting that is unknown or has a wrong value.
     """
     if not settings:
         return {}
@@ -57,7 +57,7 @@ def typed(
     known = {key: hints.get(key, str) for key in parameters(cls, given)}
     found: dict[str, Any] = {}
     for key, text in settings.items():
-        where = f"--set {label}.{key}={text}"
+        where = f"{option}{key}={text}"
         if key not in known:
             raise UserError(
                 f"{where}: `{name}` has no setting `{key}` (it has: {', '.join(known) or 'none'})"

@@ -58,20 +58,24 @@ def find(name: str) -> type[MemorySystem]:
 
 
 def label_of(name: str) -> str:
-    """What stands before the dot in `--set LABEL.key=value`: the name, or that of the class."""
+    """The name of a system in a message: its own, or that of the user's class."""
     return name.rpartition(":")[2]
 
 
-def build_system(name: str, settings: Mapping[str, str], context: SystemContext) -> MemorySystem:
+def build_system(
+    name: str,
+    settings: Mapping[str, str],
+    context: SystemContext,
+    option: str = "--system-set ",
+) -> MemorySystem:
     """An instance of the system `name`, each setting checked against its constructor.
 
-    Raises UserError for an unknown name, an unknown setting or a wrong value, and where the system
-    needs a chat model and the context has none.
+    `option` is what a user types before `key=value`. Raises UserError for an unknown name, an
+    unknown setting or a wrong value, and where the system needs a chat model and there is none.
     """
     cls = find(name)
-    label = label_of(name)
-    known = typed(cls, name, label, settings, _GIVEN)
-    require_all(cls, name, label, settings, _GIVEN)
+    known = typed(cls, name, option, settings, _GIVEN)
+    require_all(cls, name, option, settings, _GIVEN)
     if cls.needs_chat and context.chat is None:
         raise UserError(
             f"the memory system `{name}` needs a chat model;"
@@ -80,7 +84,7 @@ def build_system(name: str, settings: Mapping[str, str], context: SystemContext)
     try:
         system = cls.build(known, context)
     except (ValueError, OSError) as error:
-        raise UserError(f"{label}: {error}") from error
+        raise UserError(f"{label_of(name)}: {error}") from error
     system._configured = {**plain_defaults(cls, _GIVEN), **known}
     return system
 

@@ -103,10 +103,11 @@ def build(configuration: Configuration, run: RunContext) -> Retriever:
 
 def _build(configuration: Configuration, run: RunContext) -> Retriever:
     cls = find(configuration.name)
-    settings = typed(cls, configuration.name, configuration.label, configuration.settings)
+    option = f"--set {configuration.label}."
+    settings = typed(cls, configuration.name, option, configuration.settings)
     if cls.from_run.__func__ is Retriever.from_run.__func__:  # type: ignore[attr-defined]
         # Another one may take what is missing from the run.
-        require_all(cls, configuration.name, configuration.label, configuration.settings)
+        require_all(cls, configuration.name, option, configuration.settings)
     try:
         instance = cls.from_run(settings, run)
     except UserError as error:
