@@ -159,13 +159,14 @@ class Reranker(Retriever):
         for i, (query, pool, first) in enumerate(zip(queries, pools, firsts, strict=True)):
             if isinstance(first, Scored) and pool:
                 cuts[i] = self._cut(query, pool, np.asarray(first.scores, np.float32))
-        results = dict(zip(cuts, self.rerank_all(list(cuts.values())), strict=True))
+        several = {i: cut for i, cut in cuts.items() if len(cut.texts) > 1}
+        results = dict(zip(several, self.rerank_all(list(several.values())), strict=True))
         found: list[Scored | RetrieverError] = []
         for i, (pool, first) in enumerate(zip(pools, firsts, strict=True)):
             if isinstance(first, RetrieverError) or not pool:
                 found.append(first)
                 continue
-            result = results[i]
+            result = results.get(i, Reranked([0.0]))
             if isinstance(result, RetrieverError):
                 found.append(result)
             else:

@@ -68,7 +68,7 @@ class PromptReranker(Reranker):
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
         """With the run's own instances of its first stage and its chat model."""
         if "model" not in settings:
-            raise UserError("a chat model is needed; give --set LABEL.model=openai:MODEL")
+            raise UserError("a chat model is needed, as in --set LABEL.model=openai:MODEL")
         made = super().from_run(settings, run)
         made._use((run.chats or Chats())(made.model))
         return made

@@ -1,0 +1,175 @@
+"""A cross-encoder reads query and memory together: dearer than a cosine, and no chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpus.records import Memory
+from harness.errors import UserError
+from indexes.encoder import model_hash, resolve_model
+from retrievers.base import RetrieverError
+from retrievers.registry import register
+from retrievers.rerank.base import Cut, Reranked, Reranker
+
+TRUNCATED = "truncated"
+_TOKENISED = 4096  # texts at once
+_NO_LIMIT = 10**9
+
+
+@register("cross-encoder")
+class CrossEncoding(Reranker):
+    """Any sentence-transformers CrossEncoder with one output: a local folder or a hub name.
+
+    Candidates are ordered by its raw output, before any sigmoid, which would round the surest ones
+    to ties. It runs in float32; `device` is "auto" (CUDA where there is one), "cpu" or "cuda".
+    `max_tokens` overrides the model's own limit on query and memory together. Candidates that were
+    not read whole are counted in the row's repairs as `truncated`.
+    """
+
+    libraries = ("numpy", "torch", "sentence-transformers", "transformers", "tokenizers")
+
+    def __init__(
+        self,
+        model: str = "",
+        first_stage: str = "minilm",
+        depth: int = 20,
+        device: str = "auto",
+        batch_size: int = 64,
+        max_tokens: int | None = None,
+    ) -> None:
+        super().__init__(first_stage, depth)
+        if not model:
+            raise UserError("a cross-encoder is needed; give --set LABEL.model=FOLDER-OR-HUB-NAME")
+        if batch_size < 1:
+            raise UserError(f"batch_size={batch_size}: must be at least 1")
+        self.model, self.device, self.batch_size = model, device, batch_size
+        self.max_tokens = max_tokens
+        self.folder = resolve_model(model)
+        self._counts: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_loaded"}
+
+    @cached_property
+    def _loaded(self) -> Any:
+        try:
+            from sentence_transformers import CrossEncoder
+            from transformers.utils import logging
+        except ImportError:
+            raise UserError(
+                "cross-encoders need more packages. Run: pip install 'recallbed[dense]'"
+            ) from None
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            model = CrossEncoder(
+                str(self.folder),
+                device=None if self.device == "auto" else self.device,
+                local_files_only=True,
+            )
+        except Exception as error:
+            line = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"{self.folder}: no cross-encoder that can be loaded"
+                f" ({type(error).__name__}: {line})"
+            ) from error
+        network = model.transformers_model
+        if type(network).__name__ not in (network.config.architectures or ()):
+            # Of any other model a CrossEncoder is made too, with an untrained output on top.
+            raise UserError(f"{self.folder}: no cross-encoder ({network.config.architectures})")
+        if model.num_labels != 1:
+            raise UserError(f"{self.folder}: {model.num_labels} outputs, and a relevance is one")
+        model.float()  # half precision would merge close scores into ties
+        if self.max_tokens is not None:
+            most = model.max_seq_length
+            if self.max_tokens < 8 or (most and self.max_tokens > most):
+                raise UserError(f"max_tokens={self.max_tokens}: the model takes 8 to {most}")
+            model.max_seq_length = self.max_tokens
+        return model
+
+    @property
+    def limit(self) -> int | None:
+        """How many tokens of query and memory together the model reads; None where it reads all."""
+        limit = self._loaded.max_seq_length
+        return None if limit is None or limit > _NO_LIMIT else int(limit)
+
+    @property
+    def _room(self) -> int:
+        """What the marks around query and memory leave of the limit."""
+        marks = self._loaded.tokenizer.num_special_tokens_to_add(pair=True)
+        return _NO_LIMIT if self.limit is None else self.limit - int(marks)
+
+    @cached_property
+    def _hash(self) -> str:
+        return model_hash(self.folder)
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The weights, the limit in force, device and batch size."""
+        return {
+            "model": Path(self.model).name if self.folder == Path(self.model) else self.model,
+            "weights": self._hash,
+            "max_tokens": self.limit,
+            "device": str(self._loaded.device.type),
+            "dtype": "float32",
+            "batch_size": self.batch_size,
+        }
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Prepare the first stage, and count the texts that are too long to be read together."""
+        super().prepare(queries, memories)
+        asked, kept = sorted(set(queries)), sorted({memory.text for memory in memories})
+        of_queries, of_memories = self._lengths(asked), self._lengths(kept)
+        for_query = self._room - max(of_memories, default=0)
+        for_memory = self._room - max(of_queries, default=0)
+        self._counts = {
+            "truncated_queries": int((of_queries > for_query).sum()),
+            "of_queries": len(asked),
+            "truncated_memories": int((of_memories > for_memory).sum()),
+            "of_memories": len(kept),
+        }
+
+    def notes(self) -> Mapping[str, Any]:
+        """The first stage's, and how many texts may have been cut.
+
+        A query counts where it leaves no room for the longest memory, and a memory where it leaves
+        none for the longest query: an upper bound. The rows count what was cut.
+        """
+        return {**super().notes(), **self._counts}
+
+    def _lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Tokens of each text, marks of beginning and end left out, (len(texts),)."""
+        counts: list[int] = []
+        for start in range(0, len(texts), _TOKENISED):
+            some = list(texts[start : start + _TOKENISED])
+            encoded = self._loaded.tokenizer(
+                some, add_special_tokens=False, truncation=False, verbose=False
+            )
+            counts += map(len, encoded["input_ids"])
+        return np.array(counts, np.int64)
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        """The outputs for each cut, by itself: what else is in a batch moves their last digits."""
+        return [self._rerank(cut) for cut in cuts]
+
+    def _rerank(self, cut: Cut) -> Reranked | RetrieverError:
+        import torch
+
+        # The order of a cut may hang on the first stage; what is computed together must not.
+        texts = sorted(cut.texts)
+        outputs = self._loaded.predict(
+            [(cut.query, text) for text in texts],
+            batch_size=self.batch_size,
+            activation_fn=torch.nn.Identity(),
+            show_progress_bar=False,
+        )
+        values = dict(zip(texts, outputs.astype(np.float64).tolist(), strict=True))
+        if not np.isfinite(outputs).all():
+            return RetrieverError("the cross-encoder gave a score that isn't finite")
+        of_query, *of_texts = self._lengths([cut.query, *texts])
+        truncated = sum(of_query + length > self._room for length in of_texts)
+        return Reranked([values[text] for text in cut.texts], repairs={TRUNCATED: truncated})
