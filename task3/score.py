@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from task3.judged_use import UseOptions
 
 app = typer.Typer(add_completion=False)
 
@@ -29,19 +32,71 @@ def score(
         Path | None,
         typer.Option(help="Queries to leave out, a benchmark_id a line: scores with and without."),
     ] = None,
+    use: Annotated[
+        str | None,
+        typer.Option(
+            metavar="overlap|judge",
+            help="Besides, was the gold memory used? By overlap of the reason, or a model's word.",
+        ),
+    ] = None,
+    judge_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who judges: openai:MODEL, local:smollm2, …"),
+    ] = None,
+    votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
+    base_url: Annotated[
+        str | None, typer.Option(help="An OpenAI-compatible address. Default: $OPENAI_BASE_URL.")
+    ] = None,
+    replies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
+        ),
+    ] = None,
+    max_tokens_total: Annotated[
+        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
+    ] = None,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Calls under way at once; changes no verdict.")
+    ] = 8,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(help="Run folder of the verdicts. Default: runs/task3-use-..., resumed."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score predictions by exact match of selected_memory_id.
 
     Prints accuracy over answered queries, coverage, accuracy with unanswered queries counted as
     wrong, and every cause with its count and first lines. No fault of one line stops the rest.
+    With --use, it is told besides how often the gold memory was used.
     """
     from corpus.errors import DataError
     from harness.cli import one_line_errors
     from harness.fingerprint import canonical
 
-    with one_line_errors(DataError, OSError):
-        result = score_file(predictions, data, split, size, exclude)
+    kept = "verdicts that came are kept; the same command goes on"
+    with one_line_errors(DataError, OSError, on_stop=kept if use else "nothing was written"):
+        from chat_models.session import ChatOptions
+        from task3.judged_use import use_options
+
+        chat = ChatOptions(
+            base_url=base_url,
+            replies=replies,
+            max_tokens_total=max_tokens_total,
+            max_cost=max_cost,
+            prices=prices,
+            in_flight=in_flight,
+        )
+        options = use_options(use, judge_model, votes, chat, verdicts)
+        result = score_file(predictions, data, split, size, exclude, options)
         if as_json:
             print(canonical(result))
         else:
@@ -50,7 +105,12 @@ def score(
 
 
 def score_file(
-    path: Path, data: Path | None, split: str, size: int | None, exclude: Path | None = None
+    path: Path,
+    data: Path | None,
+    split: str,
+    size: int | None,
+    exclude: Path | None = None,
+    use: UseOptions | None = None,
 ) -> dict[str, Any]:
     """What --json prints.
 
@@ -61,6 +121,7 @@ def score_file(
     from harness.errors import UserError
     from task3.exact_match import figures, judge, shared_gold_ids
     from task3.exclusions import read_exclusions
+    from task3.judged_use import use_result, uses_of
     from task3.released import load_released
 
     file = load_released(data, split, size)
@@ -88,12 +149,17 @@ def score_file(
         "shared_gold_ids": shared_gold_ids(file.rows),
         "all": scores,
     }
+    uses = None if use is None else uses_of(file, path, verdicts, use)
+    if use is not None and uses is not None:
+        result["use"] = use_result(file.rows, uses, verdicts, use)
     if left_out is not None:
         kept = [row for row in file.rows if row.benchmark_id not in left_out]
         if not kept:
             raise UserError(f"{exclude}: leaves out every query")
         result["excluded"] = len(left_out)
         result["without_excluded"] = figures(kept, verdicts)
+        if use is not None and uses is not None:
+            result["use_without_excluded"] = use_result(kept, uses, verdicts, use)
     return result
 
 
@@ -135,6 +201,7 @@ def describe(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{result['predictions']}: {result['lines']} lines, scored on {where}"
     yield f"all {result['all']['asked']} queries"
     yield from _scores(result["all"])
+    yield from _use(result.get("use"))
     if "excluded" in result:
         left, asked = result["without_excluded"]["asked"], result["all"]["asked"]
         yield f"without the {result['excluded']} excluded, {left} queries"
@@ -143,6 +210,7 @@ def describe(result: Mapping[str, Any]) -> Iterator[str]:
             f"  if every excluded gold is wrong, a faultless system gets {left / asked:.4f}"
             f" ({left} / {asked}) on all"
         )
+        yield from _use(result.get("use_without_excluded"))
     yield "lines that belong to no query"
     yield from _causes(result["lines_of_no_query"])
     incomplete = result["without_answer_or_reason"]
@@ -155,6 +223,13 @@ def describe(result: Mapping[str, Any]) -> Iterator[str]:
             f"note: in {result['shared_gold_ids']} pools the gold's id stands on other memories"
             " too, and choosing one of those counts as correct"
         )
+
+
+def _use(figures: Mapping[str, Any] | None) -> Iterator[str]:
+    from task3.use import describe_use
+
+    if figures is not None:
+        yield from describe_use(figures)
 
 
 def _scores(scores: Mapping[str, Any]) -> Iterator[str]:

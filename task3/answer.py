@@ -1,0 +1,223 @@
+"""`python -m task3.answer --chat-model openai:M`: a model chooses a memory and answers with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from task3.answering import AnswerConfig
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def answer(
+    chat_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="openai:MODEL, local:smollm2, local:FILE.gguf."),
+    ] = None,
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[LABEL=]NAME",
+            help="Shows the model only what this ranks best. Default: the whole pool is shown.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="LABEL.KEY=VALUE",
+            help="A retriever's setting; @FILE for a file of them. May be repeated.",
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Which retriever, where others are named as its legs.")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="How many of its memories are shown. Default: 20.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "Folder above the splits of a release, or a .jsonl of your own memories."
+                " Default: the embedded sample."
+            )
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
+    pools: Annotated[
+        str | None,
+        typer.Option(
+            metavar="nested|released|as-released",
+            help="How pools are made. Default: nested; released (as given) for your own file.",
+        ),
+    ] = None,
+    pool_seed: Annotated[int, typer.Option(min=0, help="Seed of the pools.")] = 0,
+    distractors: Annotated[
+        int | None, typer.Option(min=1, help="Size of the pools. Default: 100.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first N queries; the bank stays whole.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the order in the prompt and of the intervals.")
+    ] = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply.")] = 1024,
+    base_url: Annotated[
+        str | None, typer.Option(help="An OpenAI-compatible address. Default: $OPENAI_BASE_URL.")
+    ] = None,
+    replies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
+        ),
+    ] = None,
+    max_tokens_total: Annotated[
+        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Send nothing; print calls, tokens and cost.")
+    ] = False,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Calls under way at once; changes no result.")
+    ] = 8,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/task3-answer-..., resumed.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start the run in --out again.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Resume, and ask for failed rows again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
+) -> None:
+    """Ask a model to answer every query with one memory of its pool, as the paper scores a model.
+
+    Leaves manifest.json, rows.jsonl, summary.json and predictions.jsonl in the run folder; the
+    last is what `python -m task3.score` reads.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+
+    kept = "what was finished is kept; go on with --resume"
+    with one_line_errors(DataError, OSError, on_stop=kept):
+        if chat_model is None:
+            raise UserError("no chat model named. Try --chat-model openai:MODEL")
+        if overwrite and (resume or retry_failed):
+            raise UserError("--overwrite goes with neither --resume nor --retry-failed")
+        if not retriever and (setting or label or depth):
+            raise UserError("--set, --label and --depth are for a --retriever, and none is named")
+
+        from chat_models.session import ChatOptions
+        from corpus.custom import is_custom
+        from corpus.pools import STRATEGIES
+        from harness.configurations import parse_configurations
+        from indexes.embedding_store import choose_store
+        from task3.answering import AnswerConfig
+
+        strategies = {name: name for name in STRATEGIES}
+        if pools is not None and pools not in strategies:
+            raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
+        configurations = parse_configurations(retriever, setting or []) if retriever else ()
+        labels = [one.label for one in configurations]
+        if label is None and len(labels) > 1:
+            raise UserError(f"--retriever: name one, or say with --label which of {labels}")
+        if label is not None and label not in labels:
+            raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
+        own = data is not None and is_custom(data)
+        go_on = resume or retry_failed
+        _run(
+            AnswerConfig(
+                model=chat_model,
+                configurations=configurations,
+                label=label or next(iter(labels), None),
+                depth=depth or 20,
+                data=data,
+                split=split,
+                pools=None if pools is None else strategies[pools],
+                distractors=distractors or (None if own else 100),
+                pool_seed=pool_seed,
+                limit=limit,
+                seed=seed,
+                max_tokens=max_tokens,
+                out=out,
+                on_existing="overwrite" if overwrite else "resume" if go_on else "refuse",
+                retry_failed=retry_failed,
+                chat=ChatOptions(
+                    base_url=base_url,
+                    replies=replies,
+                    max_tokens_total=max_tokens_total,
+                    max_cost=max_cost,
+                    prices=prices,
+                    dry_run=dry_run,
+                    in_flight=in_flight,
+                ),
+                store=partial(choose_store, None),
+            ),
+            as_json,
+        )
+
+
+def _run(config: AnswerConfig, as_json: bool) -> None:
+    import sys
+    from dataclasses import asdict
+
+    from harness.fingerprint import canonical
+    from task3.answering import plan_answers, run_answers
+
+    if config.chat.dry_run:
+        from task3.dry_run import report
+
+        plans = plan_answers(config)
+        told = canonical({name: asdict(plan) for name, plan in plans.items()})
+        print(told if as_json else "\n".join(report(plans)))
+        return
+    outcome = run_answers(config)
+    for line in _lines(outcome.summary):
+        print(line, file=sys.stderr)
+    print(f"{outcome.path}/ holds predictions.jsonl, rows and summary", file=sys.stderr)
+    if as_json:
+        print(canonical(outcome.summary))
+
+
+def _lines(summary: Mapping[str, object]) -> list[str]:
+    lines = [f"{summary['answered']} of {summary['attempted']} queries answered"]
+    for name, key in (
+        ("recall@1, exact", "recall_at_1"),
+        ("gold among what was shown", "gold_shown"),
+        ("gold used, by overlap of the reason", "used_by_overlap"),
+    ):
+        if isinstance(found := summary[key], dict):
+            lines.append(
+                f"  {name:<36} {found['mean']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}]"
+            )
+    failed = summary["failed"]
+    assert isinstance(failed, dict)
+    return [*lines, *(f"  failed, {cause}: {count}" for cause, count in failed.items())]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""A chat model as the one that retrieves: it chooses a memory of a pool and answers with it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.statistics import Bootstrap
+from chat_models.base import ChatModel, Failure
+from chat_models.dry_run import Plan
+from chat_models.session import ChatOptions, Chats, open_chats
+from corpus.material import Material, gather
+from corpus.pools import Pool, Strategy
+from corpus.records import Memory, Task3Row
+from harness.configurations import Configuration
+from harness.errors import UserError
+from harness.files import write_atomically
+from harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
+from harness.item_run import Done, is_item_row, run_items
+from harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
+from retrievers.base import Retriever, RetrieverError, RunContext, Usage
+from retrievers.registry import build_all, describe
+from task3.attempt import attempt
+from task3.choice import Choice, ask, load_prompt, shuffled
+from task3.use import THRESHOLD, overlap
+
+JSON = Any
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerConfig:
+    """What `task3.answer` is asked to do.
+
+    Without `label` the whole pool is shown; else the `depth` memories that this one of
+    `configurations` ranks best. `store` is the file of the embedding store.
+    """
+
+    model: str
+    configurations: tuple[Configuration, ...] = ()
+    label: str | None = None
+    depth: int = 20
+    data: Path | None = None
+    split: str = "dev"
+    pools: Strategy | None = None
+    distractors: int | None = 100
+    pool_seed: int = 0
+    limit: int | None = None
+    seed: int = 0
+    max_tokens: int = 1024
+    out: Path | None = None
+    on_existing: OnExisting = "refuse"
+    retry_failed: bool = False
+    chat: ChatOptions = field(default_factory=ChatOptions)
+    store: Path | Callable[[], Path | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a finished run lies, and its summary (the content of summary.json)."""
+
+    path: Path
+    summary: Mapping[str, JSON]
+
+
+class Answering:
+    """The queries of one run with what is shown for each, ready to be put to the model."""
+
+    def __init__(self, config: AnswerConfig, chats: Chats) -> None:
+        self.config, self.chats = config, chats
+        self.material: Material = gather(
+            config.data,
+            config.split,
+            config.pools,
+            None if config.distractors is None else (config.distractors,),
+            (config.pool_seed,),
+            config.limit,
+        )
+        run = RunContext(config.seed, self.material.data.bank, config.store, chats=chats)
+        self.retrievers = build_all(config.configurations, run) if config.configurations else {}
+        self.retriever: Retriever | None = self.retrievers.get(config.label or "")
+        self.chat: ChatModel = chats(config.model)
+        self._alone = threading.Lock()  # a retriever need not serve two threads at once
+        self._prepared = False
+
+    def items(self) -> dict[str, Callable[[], Done]]:
+        """The work on each query by its benchmark_id, in the order of the file."""
+        pools = self.material.pools
+        [members] = pools.pools.values()
+        return {
+            row.benchmark_id: partial(self._answer, row, pool)
+            for row, pool in zip(pools.rows, members, strict=True)
+        }
+
+    def fingerprint(self) -> dict[str, JSON]:
+        """All that can change a row."""
+        by_label = {one.label: one for one in self.config.configurations}
+        libraries = {name for r in self.retrievers.values() for name in r.libraries}
+        return {
+            **self.material.fingerprint(),
+            "answer": {
+                "model": dict(self.chat.settings()),
+                "prompt": load_prompt().identity,
+                "max_tokens": self.config.max_tokens,
+                "shown": {"label": self.config.label, "depth": self.config.depth}
+                if self.retriever
+                else "the whole pool",
+            },
+            "retrievers": [
+                {"label": label, **describe(by_label[label], retriever)}
+                for label, retriever in self.retrievers.items()
+            ],
+            "code": {"version": own_version(), "sha256": code_hash()},
+            "libraries": versions(sorted({"numpy", *self.chat.libraries, *libraries})),
+            "seed": self.config.seed,
+        }
+
+    def _answer(self, row: Task3Row, pool: Pool) -> Done:
+        memories = self.material.pools.texts(pool)
+        try:
+            chosen, used = self._first_stage(row.query, memories)
+        except RetrieverError as error:
+            return Done(error=str(error.cause))
+        shown = shuffled(row.query, chosen, self.config.seed)
+        reply = self.chat.complete(ask(row.query, shown, self.config.max_tokens))
+        counts = (
+            used.calls + reply.usage.calls,
+            used.tokens_in + reply.usage.estimate_in,
+            used.tokens_out + reply.usage.estimate_out,
+        )
+        if isinstance(reply, Failure):
+            return Done(None, *counts, error=reply.cause.value)
+        assert isinstance(reply.parsed, Choice)
+        golds = {memories[i].text for i in pool.golds}
+        return Done(_result(row, golds, shown, reply.parsed), *counts)
+
+    def _first_stage(self, query: str, pool: Sequence[Memory]) -> tuple[list[str], Usage]:
+        """The texts to be shown, and what choosing them took."""
+        texts = list(dict.fromkeys(memory.text for memory in pool))
+        if self.retriever is None:
+            return texts, Usage()
+        with self._alone:
+            self._prepare()
+            [scored] = attempt(self.retriever, [query], [pool])
+        if isinstance(scored, RetrieverError):
+            raise scored
+        best: dict[str, float] = {}
+        for memory, score in zip(pool, np.asarray(scored.scores), strict=True):
+            best[memory.text] = max(best.get(memory.text, -np.inf), float(score))
+        # Among equal scores the order of the prompt decides, which is a hash.
+        order = sorted(shuffled(query, texts, self.config.seed), key=lambda text: -best[text])
+        return order[: self.config.depth], scored.usage
+
+    def _prepare(self) -> None:
+        if self.retriever is not None and not self._prepared:
+            pools = self.material.pools
+            memories = sorted(set(pools.memories), key=lambda m: (m.text, m.label or ""))
+            self.retriever.prepare_once(sorted({row.query for row in pools.rows}), memories)
+            self._prepared = True
+
+
+def _result(row: Task3Row, golds: set[str], shown: Sequence[str], choice: Choice) -> JSON:
+    label = choice.selected_memory or 0
+    text = shown[label - 1] if 1 <= label <= len(shown) else None
+    return {
+        "answer": choice.answer,
+        "reason": choice.reason,
+        "selected_memory_id": "" if text is None else _stored_id(row, text),
+        "selected_memory": text,
+        "unknown_label": text is None and label != 0,
+        "correct": text in golds,
+        "shown": len(shown),
+        "gold_shown": not golds.isdisjoint(shown),
+        "overlap": round(max(overlap(gold, choice.reason) for gold in golds), 6),
+    }
+
+
+def _stored_id(row: Task3Row, text: str) -> str:
+    """The id in the query's own file; for a memory that was drawn into the pool a name of ours.
+
+    A text that stands there under several ids is one memory, for which the smallest stands.
+    """
+    ids = [name for name, m in zip(row.memory_ids, row.candidates, strict=True) if m.text == text]
+    return min(ids) if ids else "drawn:" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def run_answers(config: AnswerConfig) -> Outcome:
+    """Ask for every query, keep the rows, write predictions.jsonl and summary.json.
+
+    Raises DataError for faulty data, BudgetReached, and UserError for faulty settings, for a
+    folder that holds another run, and where not one query was answered.
+    """
+    with open_chats(config.chat) as chats:
+        work = Answering(config, chats)
+        fingerprint = work.fingerprint()
+        path, on_existing = config.out, config.on_existing
+        if path is None:
+            name = config.model.replace(":", "-").replace("/", "-")[-40:]
+            path = Path("runs") / f"task3-answer-{name}-{short_hash(fingerprint)}"
+            on_existing = "resume" if on_existing == "refuse" else on_existing
+        with open_run(path, fingerprint, on_existing, is_item_row) as folder:
+            folder.write_manifest()
+            run_items(
+                folder,
+                work.items(),
+                label=f"{config.model} at {work.material.sizes[0]}",
+                in_flight=config.chat.in_flight,
+                retry_failed=config.retry_failed,
+            )
+            rows = folder.rows
+            write_atomically(path / PREDICTIONS, b"".join(map(encode_row, _official(rows))))
+            summary = summarise(work, rows)
+            write_atomically(path / SUMMARY, canonical(summary) + "\n")
+    if not summary["answered"]:
+        causes = "; ".join(f"{cause}: {n}" for cause, n in summary["failed"].items())
+        raise UserError(f"{path}: not one of {len(rows)} queries was answered ({causes})")
+    return Outcome(path, summary)
+
+
+def plan_answers(config: AnswerConfig) -> Mapping[str, Plan]:
+    """By the models' names, what the run would send. Writes no run folder."""
+    with open_chats(config.chat) as chats:
+        for work in Answering(config, chats).items().values():
+            work()
+        return chats.plans()
+
+
+def _official(rows: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
+    keys = ("answer", "reason", "selected_memory_id")
+    return [
+        {"benchmark_id": row["item"], **{key: row["result"][key] for key in keys}}
+        for row in rows
+        if row["error"] is None
+    ]
+
+
+def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, JSON]:
+    """Exact recall@1 of the memories chosen, the use of the gold by overlap, and what it took.
+
+    Intervals are over sessions. Failed queries are counted by cause and in no share.
+    """
+    sessions = {row.benchmark_id: row.session_id for row in work.material.pools.rows}
+    there = [row for row in rows if row["error"] is None]
+    results = [row["result"] for row in there]
+    clusters = [sessions[row["item"]] for row in there]
+    bootstrap = Bootstrap(clusters, work.config.seed) if there else None
+
+    def share(values: Sequence[bool]) -> dict[str, JSON] | None:
+        if bootstrap is None:
+            return None
+        found = asdict(bootstrap.interval(np.array(values, float)))
+        return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
+
+    totals = {key: sum(row[key] for row in rows) for key in ("calls", "tokens_in", "tokens_out")}
+    price = work.chats.prices.by_model.get(work.chat.name)
+    return {
+        "model": work.chat.name,
+        "split": work.material.data.split,
+        "pools": work.material.strategy,
+        "distractors": work.material.sizes[0],
+        "shown": {"label": work.config.label, "depth": work.config.depth}
+        if work.retriever
+        else "the whole pool",
+        "attempted": len(rows),
+        "answered": len(there),
+        "failed": dict(
+            sorted(Counter(row["error"] for row in rows if row["error"] is not None).items())
+        ),
+        "gold_shown": share([one["gold_shown"] for one in results]),
+        "recall_at_1": share([one["correct"] for one in results]),
+        "used_by_overlap": share([one["overlap"] >= THRESHOLD for one in results]),
+        "named_no_memory": sum(one["selected_memory"] is None for one in results),
+        "unknown_labels": sum(one["unknown_label"] for one in results),
+        **totals,
+        "cost": None if price is None else round(price.of(*list(totals.values())[1:]), 6),
+    }
