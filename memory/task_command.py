@@ -1,0 +1,71 @@
+"""From a command's options to what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from chat_models.dry_run import Plan
+from harness.fingerprint import canonical
+from harness.run_folder import PREDICTIONS
+from memory.task_options import TaskOptions
+from memory.task_run import Outcome, R, Task, plan_task, run_task
+
+LATER_CALLS = (
+    "tokens out and cost are the most that may come; calls that hang on earlier replies are counted"
+    " as far as those replies are stored, so that a run may make more"
+)
+
+
+def carry_out(options: TaskOptions, task: Task[R]) -> Outcome | None:
+    """Run `task` and say on stderr what came of it, or after --dry-run on stdout what it takes.
+
+    With --json stdout has the summary, or the plan. None after a dry run.
+    """
+    if options.chats.dry_run:
+        plans = plan_task(options, task)
+        if options.as_json:
+            print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        else:
+            print("\n".join([*map(_planned, plans.items()), LATER_CALLS]))
+        return None
+    outcome = run_task(options, task)
+    for line in report(outcome.summary):
+        print(line, file=sys.stderr)
+    print(f"{outcome.path / PREDICTIONS}: {outcome.summary['predictions']} rows", file=sys.stderr)
+    if options.as_json:
+        print(canonical(outcome.summary))
+    return outcome
+
+
+def report(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A summary in a few lines."""
+    models = ", ".join(summary["chat_models"])
+    name, rows = summary["task"], summary["rows"]
+    if summary["data"]["sample"]:
+        yield "The embedded sample, not AlpsBench: its figures say that all works, and no more"
+    yield f"{name}: {summary['system']} over {summary['retriever']}{models and f', {models}'}"
+    yield summary["about"]
+    yield f"{rows['attempted']} rows, {rows['done']} done"
+    for cause, count in rows["failed"].items():
+        yield f"  failed: {cause}: {count}"
+    if "operations" in summary:
+        counts = ", ".join(f"{n} {action}" for action, n in summary["operations"].items())
+        yield f"{summary['memories']} memories; {counts}"
+    if summary["calls"]:
+        cost = "unknown" if summary["cost"] is None else f"{summary['cost']:.4f}"
+        yield (
+            f"{summary['calls']} calls, {summary['tokens_in']} tokens in,"
+            f" {summary['tokens_out']} out, cost {cost}"
+        )
+
+
+def _planned(named: tuple[str, Plan]) -> str:
+    name, plan = named
+    cost = "unknown: no price" if plan.cost is None else f"at most {plan.cost:.4f}"
+    return (
+        f"{name}: {plan.calls} calls, {plan.stored} stored, {plan.tokens_in} tokens in,"
+        f" at most {plan.tokens_out} out, cost {cost}"
+    )

@@ -1,0 +1,40 @@
+"""Task 1 for a memory system: it reads a dialogue, and what it then remembers is the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corpus.inputs import read_inputs
+from corpus.records import Task1Row
+from corpus.task1 import TASK1
+from memory.base import MemorySystem
+from memory.ingest_result import ingest_result, summarise_ingests
+from memory.task_options import TaskOptions
+from memory.task_run import Task
+
+JSON = Any
+SYSTEMS = {"extractive": "task1.extractive:Extractive"}
+
+
+def extraction_task(options: TaskOptions) -> Task[Task1Row]:
+    """The rows that the options name. References aren't opened. Raises DataError."""
+    inputs = read_inputs(options.data, options.split, TASK1, options.limit)
+    return Task(
+        name="task1",
+        rows=inputs.rows,
+        data=inputs.fingerprint(),
+        work=extract,
+        predictions=lambda row, result: [prediction_row(row, result)],
+        summarise=summarise_ingests,
+        systems=SYSTEMS,
+    )
+
+
+def extract(system: MemorySystem, row: Task1Row) -> dict[str, JSON]:
+    """What the system makes of the dialogue, which is all that it sees. Raises SystemFailure."""
+    return ingest_result(system, system.ingest(row.dialogue))
+
+
+def prediction_row(row: Task1Row, result: JSON) -> dict[str, JSON]:
+    """The official row: {benchmark_id, memory_items}."""
+    return {"benchmark_id": row.benchmark_id, "memory_items": result["memory_items"]}

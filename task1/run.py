@@ -1,0 +1,33 @@
+"""`python -m task1.run --system turns`: what a memory system finds in dialogues."""
+
+from __future__ import annotations
+
+import typer
+
+from memory.task_options import TaskOptions, task_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@task_options
+def run(options: TaskOptions) -> None:
+    """Have a memory system read each dialogue, and write down what it remembers of it.
+
+    The run folder holds predictions.jsonl, rows.jsonl with every operation, summary.json,
+    manifest.json and the store, memory.sqlite. `--system extractive` is this task's own: it asks no
+    model, and quotes the user turns that the retriever puts first.
+    """
+    from memory.task_command import carry_out
+    from task1.extraction import extraction_task
+
+    carry_out(options, extraction_task(options))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What an update comes to without a model: nothing, or the one change that a retriever points at.
+
+Both are said in the summary to be no model. They are floors: a system that reads the dialogue must
+do better than to leave all as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from corpus.records import Turn
+from memory.base import Action, Hit, Operation
+from memory.stored import StoredSystem
+
+
+class Copy(StoredSystem):
+    """Leaves the memories as they are, whatever the dialogue says."""
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        """Nothing."""
+        return []
+
+
+class Replace(StoredSystem):
+    """Puts a user turn in the place of the one memory that the retriever finds nearest to it.
+
+    Every user turn is a query over the memories. The turn and the memory with the highest score of
+    all are taken; of equal ones the earliest turn and the oldest memory. The memory gets the turn's
+    words and keeps the rest.
+    """
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        """One UPDATE; nothing where there is no memory or the user says nothing."""
+        turns = dict.fromkeys(turn.text for turn in dialogue if turn.role == "user")
+        items = self.memories()
+        best: tuple[str, Hit] | None = None
+        with self.attempt() as attempt:
+            for text in turns:
+                for hit in attempt.search(text, items, 1):
+                    if best is None or hit.score > best[1].score:
+                        best = text, hit
+        if best is None:
+            return []
+        text, hit = best
+        return self.apply([Operation(Action.UPDATE, hit.item, replace(hit.item, text=text))])

@@ -1,0 +1,88 @@
+"""Task 2 for a memory system: it is given memories, reads a new dialogue, and changes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from corpus.inputs import read_inputs
+from corpus.records import MemoryItem, Task2Row
+from corpus.task2 import TASK2
+from memory.base import MemorySystem
+from memory.ingest_result import ingest_result, summarise_ingests
+from memory.item_json import item_json
+from memory.task_options import TaskOptions
+from memory.task_run import Task
+
+JSON = Any
+RETENTION, ADDITION, MODIFICATION = "retention", "addition", "modification"
+SYSTEMS = {"copy": "task2.baselines:Copy", "replace": "task2.baselines:Replace"}
+
+
+def update_task(options: TaskOptions) -> Task[Task2Row]:
+    """The rows that the options name. References aren't opened. Raises DataError."""
+    inputs = read_inputs(options.data, options.split, TASK2, options.limit)
+    return Task(
+        name="task2",
+        rows=inputs.rows,
+        data=inputs.fingerprint(),
+        work=update,
+        predictions=lambda row, result: [prediction_row(row, result)],
+        summarise=_summarise,
+        systems=SYSTEMS,
+    )
+
+
+def update(system: MemorySystem, row: Task2Row) -> dict[str, JSON]:
+    """What the system makes of the memories after the new dialogue. Raises SystemFailure.
+
+    It knows the memories as `m1` and so on in their order, since a stored id is nobody's business,
+    and so does `operations`; `given` holds the stored ids in that order, and `memory_items` the
+    whole list with the ids of `with_official_ids`.
+    """
+    given = {f"m{n}": item for n, item in enumerate(row.memories, 1)}
+    system.load([replace(item, id=number) for number, item in given.items()])
+    result = ingest_result(system, system.ingest(row.new_dialogue))
+    official = with_official_ids(given, system.memories())
+    return {
+        **result,
+        "given": [item.id for item in row.memories],
+        "memory_items": [item_json(item) for item, _ in official],
+        "actions": [action for _, action in official],
+    }
+
+
+def with_official_ids(
+    given: Mapping[str, MemoryItem], now: Sequence[MemoryItem]
+) -> list[tuple[MemoryItem, str]]:
+    """The memories `now` with the ids that say what became of the `given`, and what that is.
+
+    Retention has the stored id, and the text as it was; modification `<id>_updated`, and another
+    text; addition `m_new_<n>` from 1. A given memory that is gone was deleted.
+    """
+    taken = {item.id for item in given.values()}
+    free = (name for n in count(1) if (name := f"m_new_{n}") not in taken)
+    named = []
+    for item in now:
+        old = given.get(item.id or "")
+        if old is None:
+            named.append((replace(item, id=next(free)), ADDITION))
+        elif old.text == item.text:
+            named.append((replace(item, id=old.id or item.id), RETENTION))
+        else:
+            named.append((replace(item, id=f"{old.id or item.id}_updated"), MODIFICATION))
+    return named
+
+
+def prediction_row(row: Task2Row, result: JSON) -> dict[str, JSON]:
+    """The official row: {benchmark_id, memory_items}, the whole updated list."""
+    return {"benchmark_id": row.benchmark_id, "memory_items": result["memory_items"]}
+
+
+def _summarise(results: Sequence[JSON]) -> dict[str, JSON]:
+    found = Counter(action for result in results for action in result["actions"])
+    actions = {action: found[action] for action in (RETENTION, ADDITION, MODIFICATION)}
+    return {**summarise_ingests(results), "actions": actions}
