@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,37 @@ from corpus.records import Memory
 TOP = 10
 Row = dict[str, Any]
 _NO_USAGE = {"calls": 0, "tokens_in": 0, "tokens_out": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """What the row of a reranked pool holds besides; None for what isn't known.
+
+    `first_stage` has the first stage's scores, shape (len(pool),), of which the best `depth` were
+    reranked; `shown` has positions in prompt order; `estimated` counts the calls for which no
+    server told the tokens.
+    """
+
+    first_stage: NDArray[np.float32] | None = None
+    depth: int | None = None
+    shown: Sequence[int] | None = None
+    estimated: int = 0
+
+    def keys(self, golds: Sequence[int]) -> Row:
+        """The keys of the row: `first` holds [above, tied], `shown` the place in the prompt.
+
+        Places count from 0, None where a gold wasn't shown. With several golds, `shown` and both
+        sides of `first` are lists.
+        """
+        first = None if self.first_stage is None else list(_ranks(self.first_stage, golds))
+        places = {position: place for place, position in enumerate(self.shown or ())}
+        shown = [places.get(gold) for gold in golds]
+        return {
+            "first": first,
+            "depth": self.depth,
+            "shown": None if self.shown is None else shown if len(golds) > 1 else shown[0],
+            "estimated": self.estimated,
+        }
 
 
 def failed_row(
@@ -31,17 +63,25 @@ def scored_row(
     scores: NDArray[np.float32],
     usage: dict[str, int] | None = None,
     repairs: dict[str, int] | None = None,
+    reranked: Reranked | None = None,
 ) -> Row:
     """The row of a scored pool; `scores` has shape (len(memories),).
 
     With one gold `gold`, `above` and `tied` are numbers, with several they are lists.
     """
     row = _head(place, memories, golds)
-    ranks = [above_tied(scores, gold) for gold in golds]
-    above, tied = [above for above, _ in ranks], [tied for _, tied in ranks]
-    row["above"], row["tied"] = (above, tied) if len(golds) > 1 else ranks[0]
+    row["above"], row["tied"] = _ranks(scores, golds)
     row["top"] = [[i, float(f"{scores[i]:.7g}")] for i in display_order(scores, TOP)]
-    return {**row, **(usage or _NO_USAGE), "repairs": repairs or {}, "error": None}
+    row |= {**(usage or _NO_USAGE), "repairs": repairs or {}, "error": None}
+    return row if reranked is None else row | reranked.keys(golds)
+
+
+def _ranks(scores: NDArray[np.float32], golds: Sequence[int]) -> tuple[Any, Any]:
+    """(above, tied) of the gold, or of several the list of each."""
+    ranks = [above_tied(scores, gold) for gold in golds]
+    if len(golds) == 1:
+        return ranks[0]
+    return [above for above, _ in ranks], [tied for _, tied in ranks]
 
 
 def _head(place: tuple[str, str, int], memories: Sequence[Memory], golds: Sequence[int]) -> Row:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from operator import index
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from analysis.metrics import ranked
 from corpus.records import Memory
@@ -17,6 +21,7 @@ def attempt(
 ) -> list[Scored | RetrieverError]:
     """One result a query: scores as float32 of shape (len(pool),), or the cause of its failure.
 
+    What else a retriever says of a pool is checked too, and what is wrong with it fails the query.
     A batch that crashes is tried again query by query. Raised are only MemoryError, and UserError
     (a spent budget, a refused key): what would befall every other query too ends the run.
     """
@@ -46,10 +51,34 @@ def _checked(result: Any, size: int) -> Scored | RetrieverError:
     scored = result if isinstance(result, Scored) else Scored(result)
     try:
         scores = ranked(scored.scores, size)
+        first = None if scored.first_stage is None else _first_stage(scored.first_stage, size)
+        shown = None if scored.shown is None else _positions(scored.shown, size)
+        depth = None if scored.depth is None else _depth(scored.depth)
         used = Usage(*(int(n) for n in astuple(scored.usage)))
         repairs = {str(kind): int(n) for kind, n in scored.repairs.items()}
     except ValueError as error:
         return RetrieverError(str(error))
     except Exception as error:
         return _failure(error)
-    return Scored(scores, scored.matched, usage=used, repairs=repairs)
+    return Scored(scores, scored.matched, first, shown, used, repairs, depth)
+
+
+def _first_stage(scores: Any, size: int) -> NDArray[np.float32]:
+    try:
+        return ranked(scores, size)
+    except ValueError as error:
+        raise ValueError(f"first stage: {error}") from None
+
+
+def _positions(shown: Any, size: int) -> list[int]:
+    """The positions shown, each of them once."""
+    found = [index(position) for position in shown]
+    if not all(0 <= position < size for position in found) or len(set(found)) < len(found):
+        raise ValueError(f"shown: not distinct positions in a pool of {size}")
+    return found
+
+
+def _depth(depth: Any) -> int:
+    if index(depth) < 1:
+        raise ValueError(f"depth {depth}: must be at least 1")
+    return index(depth)

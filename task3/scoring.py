@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.rows import Row, failed_row, scored_row
+from analysis.rows import Reranked, Row, failed_row, scored_row
 from corpus.pools import Pool, PoolSet
 from retrievers.base import Retriever, RetrieverError, Scored
 from task3.attempt import attempt
@@ -114,4 +114,16 @@ class Scorer:
         scores = np.asarray(result.scores)[at]
         usage, repairs = asdict(result.usage), dict(result.repairs)
         usage.pop("estimated")
-        return scored_row(where, memories, pool.golds, scores, usage, repairs), scores
+        # In a union of pools there is no first stage and no prompt of this one.
+        reranked = _reranked(result if isinstance(at, slice) else Scored((), usage=result.usage))
+        return scored_row(where, memories, pool.golds, scores, usage, repairs, reranked), scores
+
+
+def _reranked(result: Scored) -> Reranked | None:
+    """What a row tells of reranking; None, and not a key of it, where there is nothing to tell."""
+    estimated = result.usage.estimated
+    known = any(part is not None for part in (result.first_stage, result.depth, result.shown))
+    if not known and not estimated:
+        return None
+    first = None if result.first_stage is None else np.asarray(result.first_stage, np.float32)
+    return Reranked(first, result.depth, result.shown, estimated)

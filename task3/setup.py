@@ -45,9 +45,9 @@ def places_of(pools: PoolSet) -> list[Place]:
 def task_size(config: SweepConfig, notes: Mapping[str, Any]) -> int:
     """How many queries are scored, and their rows kept, at once.
 
-    With a chat model as many as keep its calls under way, so that a stop loses little.
+    With a chat model enough to keep its calls under way: some queries wait for their next turn.
     """
-    return config.chat.in_flight if chat_models_of(notes) else QUERIES_A_TASK
+    return 2 * config.chat.in_flight if chat_models_of(notes) else QUERIES_A_TASK
 
 
 def chat_models_of(notes: Mapping[str, Any]) -> list[str]:
