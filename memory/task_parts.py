@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, versions
 from indexes.embedding_store import choose_store
 from memory.base import MemorySystem, SystemContext
-from memory.registry import build_system, describe, find, label_of, names
+from memory.registry import build_system, describe, find, names
 from memory.store import MemoryStore
 from memory.task_options import TaskOptions
 from retrievers.base import RunContext
@@ -58,11 +58,7 @@ class Parts:
 
     def system(self) -> MemorySystem:
         """A new instance."""
-        try:
-            return build_system(self._class_name, self._options.system_settings, self._context)
-        except UserError as error:  # which names a retriever's option
-            typed = f"--set {label_of(self._class_name)}."
-            raise UserError(str(error).replace(typed, "--system-set ")) from error
+        return build_system(self._class_name, self._options.system_settings, self._context)
 
     def fingerprint(self) -> dict[str, JSON]:
         """All of the parts that can change a result."""
