@@ -45,7 +45,7 @@ class CrossEncoding(Reranker):
     ) -> None:
         super().__init__(first_stage, depth)
         if not model:
-            raise UserError("a cross-encoder is needed; give --set LABEL.model=FOLDER-OR-HUB-NAME")
+            raise UserError("a cross-encoder is needed, as in --set LABEL.model=FOLDER")
         if batch_size < 1:
             raise UserError(f"batch_size={batch_size}: must be at least 1")
         self.model, self.device, self.batch_size = model, device, batch_size

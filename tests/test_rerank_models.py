@@ -1,0 +1,266 @@
+"""Rerankers that run a model of their own: the cross-encoder and query likelihood, real parts."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus.records import Memory
+from harness.configurations import parse_configurations
+from harness.errors import UserError
+from retrievers.base import Retriever, RetrieverError, RunContext, Scored
+from retrievers.overlap import Overlap
+from retrievers.registry import build
+from retrievers.rerank.base import Cut
+from retrievers.rerank.cross_encoder import CrossEncoding
+from retrievers.testing import POOL, QUERIES, RetrieverContract
+
+QUERY = "Which tea should I buy for the office kettle?"
+TEXTS = (
+    "Prefers green tea over coffee",
+    "Has an office with a broken kettle",
+    "Runs ten kilometres every Sunday",
+    "Has a cat called Biscuit",
+)
+VOCABULARY = sorted({word for text in (*QUERIES, *(m.text for m in POOL)) for word in text.split()})
+
+
+def save_cross_encoder(folder: Path, outputs: int = 1, cls: str | None = None) -> Path:
+    """A small BERT of random weights that takes 48 tokens, its tokenizer beside it."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = {word: i for i, word in enumerate([*marks, *VOCABULARY])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=48,
+        **dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), marks, strict=False)),
+    ).save_pretrained(folder)
+    torch.manual_seed(3)
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=48,
+        num_labels=outputs,
+        initializer_range=0.5,
+    )
+    getattr(transformers, cls or "BertForSequenceClassification")(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_cross_encoder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def crossing(folder: Path, **settings: Any) -> CrossEncoding:
+    return CrossEncoding.over(Overlap(), model=str(folder), device="cpu", **settings)
+
+
+def cut_of(query: str, texts: tuple[str, ...]) -> Cut:
+    return Cut(query, texts, -np.arange(len(texts), dtype=np.float64))
+
+
+def values(result: Any) -> list[float]:
+    assert not isinstance(result, RetrieverError), result
+    return [float(value) for value in result.values]
+
+
+class TestCrossEncoder(RetrieverContract):
+    has_direction = False  # its weights are random
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, encoder: Path) -> None:
+        self.folder = encoder
+
+    def make(self) -> Retriever:
+        return crossing(self.folder)
+
+
+class TestCrossEncoderBelowItsDepth(TestCrossEncoder):
+    def make(self) -> Retriever:
+        return crossing(self.folder, depth=3, batch_size=2)
+
+
+def test_the_order_is_that_of_the_library(encoder: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    library = CrossEncoder(str(encoder), device="cpu", local_files_only=True)
+    pairs = [(QUERY, text) for text in TEXTS]
+    expected = library.predict(pairs)
+    scored = crossing(encoder).score(QUERY, [Memory(text) for text in TEXTS])
+    assert isinstance(scored, Scored)
+    assert np.argsort(np.negative(scored.scores)).tolist() == np.argsort(-expected).tolist()
+    [found] = crossing(encoder).rerank_all([cut_of(QUERY, TEXTS)])
+    assert 1 / (1 + np.exp(-np.array(values(found)))) == pytest.approx(expected, abs=1e-6)
+
+
+def test_outputs_that_a_sigmoid_would_round_to_one_do_not_tie(encoder: Path) -> None:
+    reranker = crossing(encoder)
+    with_torch(reranker, scale=1000.0)
+    [found] = reranker.rerank_all([cut_of(QUERY, TEXTS)])
+    assert len(set(np.asarray(values(found), np.float32))) == len(TEXTS)
+
+
+def with_torch(reranker: CrossEncoding, scale: float) -> None:
+    """Scale the weights of the last layer in place."""
+    import torch
+
+    head = reranker._loaded.transformers_model.classifier
+    with torch.no_grad():
+        head.weight.mul_(scale)
+        head.bias.mul_(scale)
+
+
+def test_batches_and_neighbours_change_nothing_hard_case_18(encoder: Path) -> None:
+    cuts = [cut_of(query, TEXTS) for query in QUERIES]
+    by_size = [crossing(encoder, batch_size=n).rerank_all(cuts) for n in (1, 3, 64)]
+    for found in zip(*by_size, strict=True):
+        first, *others = map(values, found)
+        for other in others:
+            assert other == pytest.approx(first, abs=1e-5)
+    # Bit by bit, whatever else is scored and in whatever order the first stage gave them.
+    reranker = crossing(encoder)
+    together = [values(found) for found in reranker.rerank_all(cuts)]
+    alone = [values(*reranker.rerank_all([cut])) for cut in cuts]
+    assert together == alone
+    [turned] = reranker.rerank_all([cut_of(QUERY, TEXTS[::-1])])
+    assert values(turned)[::-1] == together[0]
+
+
+def test_what_is_not_read_whole_is_counted_hard_case_17(encoder: Path) -> None:
+    """Two memories that differ only after the limit tie, and the notes and the row say so."""
+    long = [f"{'tea ' * 60}{word}" for word in ("cat", "kettle")]
+    pool = [Memory(text) for text in (*long, "Has a cat called Biscuit")]
+    reranker = crossing(encoder)
+    reranker.prepare(["tea", "cat"], pool)
+    assert reranker.settings()["max_tokens"] == 48
+    assert reranker.notes() == {
+        "truncated_queries": 2,
+        "of_queries": 2,
+        "truncated_memories": 2,
+        "of_memories": 3,
+    }
+    scored = reranker.score("tea", pool)
+    assert isinstance(scored, Scored)
+    assert scored.repairs == {"truncated": 2}
+    scores = np.asarray(scored.scores)
+    assert scores[0] == scores[1]
+    # 48 tokens are 3 marks, a query of 1 and a memory of 44: one more is too long.
+    for length, cut in ((44, {}), (45, {"truncated": 1})):
+        found = reranker.score("tea", [Memory("cat"), Memory("tea " * length)])
+        assert isinstance(found, Scored)
+        assert found.repairs == cut
+    reranker.prepare([], [])
+    assert reranker.notes()["of_memories"] == 0
+
+
+def test_a_shorter_limit_is_kept(encoder: Path) -> None:
+    short = crossing(encoder, max_tokens=8)
+    assert short.settings()["max_tokens"] == 8
+    pool = [Memory(f"{'tea ' * 7}{word}") for word in ("cat", "kettle")]
+    scored = short.score("tea", pool)
+    assert isinstance(scored, Scored)
+    assert scored.repairs == {"truncated": 2}
+    assert len(set(np.asarray(scored.scores))) == 1
+    with pytest.raises(UserError, match="max_tokens=49: the model takes 8 to 48"):
+        crossing(encoder, max_tokens=49).settings()
+
+
+def test_a_score_that_is_no_number_fails_the_query(encoder: Path) -> None:
+    reranker = crossing(encoder)
+    with_torch(reranker, scale=float("nan"))
+    with pytest.raises(RetrieverError, match="isn't finite"):
+        reranker.score(QUERY, POOL)
+
+
+def test_half_precision_weights_are_read_in_float32(encoder: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    half = tmp_path / "half"
+    AutoModelForSequenceClassification.from_pretrained(encoder).to(torch.bfloat16).save_pretrained(
+        half
+    )
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(half)
+    reranker = crossing(half)
+    [found] = reranker.rerank_all([cut_of(QUERY, TEXTS)])
+    assert reranker._loaded.dtype == torch.float32
+    exact = np.array(values(found))
+    assert (exact != torch.tensor(exact).to(torch.bfloat16).double().numpy()).any()
+
+
+def test_settings_know_the_weights_and_no_path(encoder: Path, tmp_path: Path) -> None:
+    settings = crossing(encoder).settings()
+    assert settings["model"] == "tiny"
+    assert (settings["device"], settings["dtype"]) == ("cpu", "float32")
+    assert str(encoder.parent) not in json.dumps(settings)
+    other = save_cross_encoder(tmp_path / "tiny")
+    assert crossing(other).settings() == settings
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    assert crossing(other).settings()["weights"] != settings["weights"]
+
+
+def test_copies_leave_the_weights_behind(encoder: Path) -> None:
+    reranker = crossing(encoder)
+    reranker.prepare([QUERY], POOL)
+    scores = np.asarray(reranker.score(QUERY, POOL).scores)
+    frozen = pickle.dumps(reranker)
+    assert len(frozen) < 20_000
+    copy = pickle.loads(frozen)
+    assert copy.notes() == reranker.notes()
+    assert np.array_equal(copy.score(QUERY, POOL).scores, scores)
+
+
+def built(*settings: str) -> Retriever:
+    words = ["cross.first_stage=overlap", *settings]
+    [configuration] = parse_configurations(
+        ["cross=cross-encoder"], [f"cross.{w.removeprefix('cross.')}" for w in words]
+    )
+    return build(configuration, RunContext())
+
+
+def test_a_configured_one(encoder: Path) -> None:
+    retriever = built(f"model={encoder}", "depth=3", "device=cpu")
+    assert isinstance(retriever, CrossEncoding)
+    settings = retriever.settings()
+    assert settings["first_stage"]["label"] == "overlap"
+    assert settings["depth"] == 3
+
+
+def test_models_that_cannot_serve_are_said_in_one_line_hard_case_21(
+    tmp_path: Path, encoder: Path
+) -> None:
+    """A missing one, one that was never a cross-encoder, and one with several outputs."""
+    with pytest.raises(UserError, match=r"cross: a cross-encoder is needed, as in --set"):
+        built()
+    with pytest.raises(UserError, match="no model folder"):
+        built(f"model={tmp_path / 'nowhere'}")
+    with pytest.raises(UserError, match=r"no model `nobody/has-this` \(looked in .*hub") as caught:
+        built("model=nobody/has-this")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="batch_size=0"):
+        built(f"model={encoder}", "batch_size=0")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    biencoder = save_cross_encoder(tmp_path / "bi", cls="BertModel")
+    several = save_cross_encoder(tmp_path / "several", outputs=3)
+    for folder, why in (
+        (empty, "no cross-encoder that can be loaded"),
+        (biencoder, r"no cross-encoder \(\['BertModel'\]\)"),
+        (several, "3 outputs"),
+    ):
+        with pytest.raises(UserError, match=why) as caught:
+            crossing(folder).settings()
+        assert "\n" not in str(caught.value)
