@@ -9,10 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from chat_models.base import Usage
 from corpus.records import MemoryItem
 from harness.errors import UserError
 from memory.attempt import Attempt
-from memory.base import Action, Hit, MemorySystem, Operation, Response, SystemContext, SystemFailure
+from memory.base import (
+    NOTHING_USED,
+    Action,
+    Hit,
+    MemorySystem,
+    Operation,
+    Response,
+    SystemContext,
+    SystemFailure,
+)
 from memory.prompt import load_prompt
 from memory.respond import RESPOND, respond_from_hits
 from memory.store import HistoryEntry, MemoryStore, StaleMemory
@@ -73,15 +83,18 @@ class StoredSystem(MemorySystem):
         """Every operation on the user's memories, in order."""
         return self.store.history(self.user)
 
-    def apply(self, operations: Sequence[Operation]) -> list[Operation]:
+    def apply(
+        self, operations: Sequence[Operation], usage: Usage = NOTHING_USED
+    ) -> list[Operation]:
         """Do all of `operations` or none, and give them back with the ids they got.
 
-        Raises SystemFailure where another process changed a memory that they rest on.
+        Raises SystemFailure, with the `usage` of the attempt, where another process changed a
+        memory that they rest on.
         """
         try:
             return self.store.apply(self.user, operations)
         except StaleMemory as error:
-            raise SystemFailure("memories changed meanwhile") from error
+            raise SystemFailure("memories changed meanwhile", usage) from error
 
     def search(self, query: str, k: int) -> list[Hit]:
         """The best k by (-score, age); texts are distinct, the oldest stands for its like."""
