@@ -1,0 +1,139 @@
+"""What a scoring command prints: tables on stderr, JSON on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import UserError
+from harness.fingerprint import canonical
+from task1.answers import NAMES, Answers
+from task1.judging import plan_judging
+from task1.score_options import ScoreOptions
+
+JSON = Any
+Report = Mapping[str, JSON]
+
+
+def carry_out(
+    options: ScoreOptions,
+    answers: Answers[Any],
+    report: Callable[[], Report],
+    more: Callable[[Report], Iterable[Table]] = lambda report: (),
+) -> None:
+    """Print the report, with the tables of `more` behind its own; after --dry-run the plan.
+
+    Raises UserError where --dry-run has no judge to plan for.
+    """
+    if options.dry_run:
+        if options.judge is None:
+            raise UserError("--dry-run: only --scorer judge asks a chat model")
+        sides = {name: (answers.gold(name), items) for name, items in answers.items.items()}
+        plans = plan_judging(options.judge, sides)
+        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        return
+    found = report()
+    wide = None if sys.stderr.isatty() else 180
+    console = Console(stderr=True, width=wide, highlight=False)
+    for line in head(found):
+        console.print(line, markup=False, soft_wrap=True)
+    for table in (*tables(found), *more(found)):
+        console.print(table)
+    if options.as_json:
+        print(canonical(found))
+
+
+def head(report: Report) -> Iterable[str]:
+    """What was scored, and every line that wasn't."""
+    if report["sample"]:
+        yield "The embedded sample, not AlpsBench: its figures say that all works, and no more"
+    how = f", {report['assign']} assignment" if "assign" in report else ""
+    yield (
+        f"{report['predictions']}: {report['lines']} lines, {report['task']} of split"
+        f" {report['split']}, {report['answered']} of {report['asked']} sessions answered"
+    )
+    yield f"scorer {report['scorer']}{how}: {report['sessions']} sessions scored"
+    for name, tally in {**report["causes"], **report["lines_of_no_session"]}.items():
+        if tally["count"] and name != "answered":
+            yield f"  {NAMES[name]}: {_tally(tally)}"
+            yield from (f"    {fault}" for fault in tally.get("faults", ()))
+    for name in ("members_left_out", "memories_without_value"):
+        if report[name]["count"]:
+            yield f"  {name.replace('_', ' ')}: {_tally(report[name])}"
+    for kind, count in sorted(report["mended"].items()):
+        yield f"  mended: {kind} x {count}"
+    if "judge" in report:
+        judge = report["judge"]
+        yield f"judge {judge['model']}: {judge['judged']} of {judge['asked']} sessions judged"
+        for cause, count in judge["unjudged"].items():
+            yield f"  unjudged: {cause}: {count}"
+        if judge["disagreement"] is not None:
+            yield f"  votes differ in {judge['disagreement']:.1%} of {judge['voted']}"
+
+
+def tables(report: Report) -> Iterable[Table]:
+    """The figures, and their breakdowns by type, label and language."""
+    table = _table("over sessions", "figure", "mean [95 %]", "pooled", "unanswered as wrong")
+    for name, interval in report["intervals"].items():
+        table.add_row(
+            name.replace("_", " "),
+            _with_interval({"mean": report[name], **interval}),
+            _number(report["pooled"].get(name)),
+            _number(report["unanswered_as_wrong"].get(name)),
+        )
+    yield table
+    for key in ("type", "label"):
+        columns = ("gold", "recall [95 %]", f"recall, same {key}", "predicted", "precision [95 %]")
+        table = _table(f"over memories, by {key}", key, *columns)
+        for name, row in report[f"by_{key}"].items():
+            table.add_row(
+                name,
+                str(row["gold"]),
+                _with_interval(row["recall"]),
+                _number((row["recall_as_such"] or {}).get("mean")),
+                str(row["predicted"]),
+                _with_interval(row["precision"]),
+            )
+        yield table
+    table = _table(
+        "over sessions, by language", "language", "sessions", "precision", "recall", "F1 [95 %]"
+    )
+    for name, row in report["by_language"].items():
+        table.add_row(
+            name,
+            str(row["sessions"]),
+            _number(row["precision"]),
+            _number(row["recall"]),
+            _with_interval({"mean": row["f1"], **row["intervals"]["f1"]}),
+        )
+    yield table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left", no_wrap=True)
+    return table
+
+
+def _with_interval(found: Mapping[str, JSON] | None) -> str:
+    if found is None:
+        return "-"
+    digits = 2 if found["high"] > 1 else 4
+    mean, low, high = (f"{found[key]:.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _tally(tally: Mapping[str, JSON]) -> str:
+    more = ", ..." if tally["count"] > len(tally["lines"]) else ""
+    return f"{tally['count']} (lines {', '.join(map(str, tally['lines']))}{more})"

@@ -1,0 +1,63 @@
+"""Which language a dialogue is in, told by its script and, for Latin script, by its stopwords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from corpus.records import Turn
+from indexes.stopwords import BY_SCRIPT, latin_language
+from indexes.tokens import normalise
+
+OTHER = "other"
+_UNSPACED = {"Hani": "chinese", "Kana": "japanese", "Hang": "korean"}
+_KANA_SHARE = 0.05  # of the characters of a Japanese text many more are kana; a loan word has few
+
+
+def language_of(turns: Iterable[Turn]) -> str:
+    """The language of most of what the user says: a name in lower case, or "other".
+
+    What counts are words, and single characters of scripts written without spaces. Cyrillic counts
+    as Russian and Devanagari as Hindi; Latin script is the one of eight languages of
+    `indexes.stopwords` whose stopwords it holds most of.
+    """
+    counts: Counter[str] = Counter()
+    latin: list[str] = []
+    for turn in turns:
+        if turn.role != "user":
+            continue
+        for script, pattern in _patterns().items():
+            found = pattern.findall(normalise(turn.text))
+            counts[script] += len(found)
+            if script == "Latn":
+                latin += found
+    if counts["Kana"] > _KANA_SHARE * (counts["Hani"] + counts["Kana"]):
+        counts["Kana"] += counts.pop("Hani", 0)
+    script, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if not count:
+        return OTHER
+    if script == "Latn":
+        return latin_language(latin)
+    return _UNSPACED.get(script) or BY_SCRIPT.get(script, OTHER)
+
+
+@cache
+def _patterns() -> dict[str, Any]:
+    """What is counted of each script; on a draw the first one wins."""
+    import regex
+
+    return {
+        "Latn": regex.compile(r"\p{Latin}+"),
+        "Hani": regex.compile(r"\p{Han}"),
+        "Kana": regex.compile(r"[\p{Hiragana}\p{Katakana}]"),
+        "Hang": regex.compile(r"\p{Hangul}"),
+        "Cyrl": regex.compile(r"\p{Cyrillic}+"),
+        "Arab": regex.compile(r"\p{Arabic}+"),
+        "Deva": regex.compile(r"[\p{Devanagari}\p{M}]+"),
+        OTHER: regex.compile(
+            r"[^\P{L}\p{Latin}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
+            r"\p{Cyrillic}\p{Arabic}\p{Devanagari}]+"
+        ),
+    }
