@@ -327,16 +327,27 @@ def test_threads_lose_no_update(store: MemoryStore) -> None:
     assert consistent(store, "ana")
 
 
+# In step with the other: both read, then both write what they decided on; one must be refused.
 COUNTER = """
 import sys
 from pathlib import Path
-from memory.store import MemoryStore
-from tests.test_memory_store import add, count_up
+from memory.store import MemoryStore, StaleMemory
+from tests.test_memory_store import count_up, update
 store = MemoryStore(Path(sys.argv[1]))
 print("ready", flush=True)
-sys.stdin.readline()
-store.apply(sys.argv[2], [add("mine")])
-count_up(store, 100)
+for wish in sys.stdin:
+    said = "done"
+    if wish == "read\\n":
+        [item] = store.memories("ana")
+    elif wish == "write\\n":
+        try:
+            store.apply("ana", [update(item, str(int(item.text) + 1))])
+        except StaleMemory:
+            said = "stale"
+            count_up(store, 1)
+    else:
+        count_up(store, 50)
+    print(said, flush=True)
 """
 
 
@@ -350,21 +361,36 @@ def child(code: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
+def tell(processes: Sequence[subprocess.Popen[str]], wish: str) -> list[str]:
+    """What each says, once all have been told."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(wish + "\n")
+        process.stdin.flush()
+    return sorted(map(heard, processes))
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
 def test_two_processes_lose_no_update(path: Path) -> None:
     store = MemoryStore(path)
     store.apply("ana", [add("0")])
-    both = [child(COUNTER, str(path), user) for user in ("bo", "cy")]
+    both = [child(COUNTER, str(path)) for _ in range(2)]
+    assert list(map(heard, both)) == ["ready", "ready"]
+    for _ in range(20):
+        assert tell(both, "read") == ["done", "done"]
+        assert tell(both, "write") == ["done", "stale"]
+    tell(both, "as fast as you can")
     for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in both:
-        process.communicate("go\n", timeout=60)
+        process.communicate(timeout=60)
     assert [process.returncode for process in both] == [0, 0]
-    assert texts(store) == ["200"]
-    assert store.users() == ["ana", "bo", "cy"]
+    assert texts(store) == ["140"]
     history = store.history("ana")
     assert [e.operation.before.text for e in history if e.operation.before] == [
-        str(i) for i in range(200)
+        str(i) for i in range(140)
     ]
     assert consistent(store, "ana")
 
@@ -380,18 +406,14 @@ for i in range(20):
     store = MemoryStore(Path(sys.argv[1]).with_name(f"{i}.sqlite"))
     store.apply("ana", [add(sys.argv[2])])
     store.close()
+print("done")
 """
 
 
 def test_processes_may_make_the_same_file_at_once(path: Path) -> None:
     all_of_them = [child(OPENER, str(path), str(i)) for i in range(3)]
-    for process in all_of_them:
-        assert process.stdout is not None
-        process.stdout.readline()
-    for process in all_of_them:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    assert list(map(heard, all_of_them)) == ["ready"] * 3
+    assert tell(all_of_them, "go") == ["done"] * 3
     assert [process.wait(60) for process in all_of_them] == [0, 0, 0]
     for i in range(20):
         assert sorted(texts(MemoryStore(path.with_name(f"{i}.sqlite")))) == ["0", "1", "2"]
@@ -466,8 +488,7 @@ def test_killed_in_the_middle_of_a_batch_nothing_of_it_is_done(path: Path) -> No
     store = MemoryStore(path)
     store.apply("ana", [add("old")])
     process = child(IN_THE_MIDDLE, str(path))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "in the middle\n"
+    assert heard(process) == "in the middle"
     assert texts(store) == ["old"]  # readers don't wait for a writer
     journal = path.with_name(path.name + "-wal")
     assert b"number 300" in journal.read_bytes()
