@@ -14,12 +14,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def raw_agreement(table: Floats) -> Floats:
-    """The share of the items on which both say the same."""
-    found: Floats = np.trace(table, axis1=-2, axis2=-1) / table.sum((-2, -1))
-    return found
-
-
 def cohen_kappa(table: Floats) -> Floats:
     """Agreement beyond chance, (observed - expected) / (1 - expected) (Cohen 1960).
 
