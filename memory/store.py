@@ -104,6 +104,15 @@ class MemoryStore(SqliteFile):
             rows = connection.execute("SELECT name FROM user").fetchall()
         return sorted(json.loads(name) for (name,) in rows)
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By user, sorted: how many memories there are, and how many operations there were."""
+        with self._using() as connection:
+            rows = connection.execute(
+                "SELECT name, (SELECT count(item) FROM memory WHERE user = number), operations"
+                " FROM user"
+            ).fetchall()
+        return dict(sorted((json.loads(name), (kept, done)) for name, kept, done in rows))
+
     def memories(self, user: str) -> list[MemoryItem]:
         """The memories of `user`, oldest first; none for one who isn't known.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -20,11 +21,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from chat_models import ReplyCache
 from corpus.records import Evidence, MemoryItem
 from harness.errors import UserError
 from memory.base import Action, Operation
+from memory.history import app
 from memory.store import MemoryStore, RepeatedMemory, StaleMemory, replay
 from tests.conftest import HOUSE
 
@@ -652,3 +655,52 @@ def test_closed_and_used_again(path: Path) -> None:
     store.apply("ana", [add("x")])
     store.close()
     assert texts(store) == ["x"]
+
+
+# --- the command
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_command_shows_memories_and_how_they_came(path: Path) -> None:
+    store = MemoryStore(path)
+    store.apply("ana", [Operation(Action.ADD, None, FULL), add("Has a \x1b[31mcat\nand a dog")])
+    store.apply("ana", [update(FULL, "Grows beans"), Operation(Action.NOOP)])
+    store.apply("bo", [add("x")])
+    store.apply("bo", [delete(MemoryItem("x", "m1"))])
+    assert run(str(path)).stdout.splitlines() == [
+        "ana: 2 memories, 4 operations",
+        "bo: 0 memories, 2 operations",
+    ]
+    shown = run(str(path), "--user", "ana").stdout.splitlines()
+    assert shown[:3] == [
+        "a-7 [Hobbies/Gardening] Grows beans",
+        "m1 Has a \\x1b[31mcat and a dog",
+        "",
+    ]
+    assert [line.split()[0::2][:2] for line in shown[3:]] == [
+        ["1", "ADD"], ["2", "ADD"], ["3", "UPDATE"], ["4", "NOOP"],
+    ]  # fmt: skip
+    assert shown[5].endswith(
+        "a-7 [Hobbies/Gardening] Grows tomatoes on the balcony"
+        "  ->  a-7 [Hobbies/Gardening] Grows beans"
+    )
+    users = json.loads(run(str(path), "--json").stdout)
+    assert users[1] == {"user": "bo", "memories": 0, "operations": 2}
+    found = json.loads(run(str(path), "--user", "ana", "--json").stdout)
+    assert [item["value"] for item in found["memories"]] == texts(store)
+    assert found["history"][2]["before"]["evidence"]["utterance_index"] == [2, 5]
+    assert [entry["number"] for entry in found["history"]] == [1, 2, 3, 4]
+
+
+def test_the_command_says_in_one_line_what_is_wrong_and_makes_no_file(path: Path) -> None:
+    away = run(str(path))
+    assert (away.exit_code, path.exists()) == (2, False)
+    assert "no memory store here" in away.stderr
+    MemoryStore(path).apply("ana", [add("x")])
+    unknown = run(str(path), "--user", "bo")
+    assert unknown.exit_code == 2
+    assert "no user `bo`" in unknown.stderr
+    assert unknown.stderr.count("\n") == away.stderr.count("\n") == 1

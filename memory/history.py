@@ -1,0 +1,104 @@
+"""`python -m memory.history STORE`: who has memories in a store, what they are, how they came."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from corpus.records import MemoryItem
+    from memory.store import HistoryEntry, MemoryStore
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def history(
+    store: Annotated[Path, typer.Argument(help="The file of a memory store.")],
+    user: Annotated[
+        str | None, typer.Option(help="Show this user's memories and every operation.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the users of a memory store, or one user's memories and history."""
+    import json
+
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+    from memory.store import MemoryStore
+
+    with one_line_errors(OSError):
+        if not store.exists():
+            raise UserError(f"{store}: there is no memory store here")
+        opened = MemoryStore(store)
+        if user is not None and user not in opened.users():
+            raise UserError(f"{store}: there is no user `{user}` (without --user all are listed)")
+        if user is None:
+            users = [
+                {"user": name, "memories": kept, "operations": done}
+                for name, (kept, done) in opened.counts().items()
+            ]
+            if as_json:
+                print(json.dumps(users))
+                return
+            for row in users:
+                _print(f"{row['user']}: {row['memories']} memories, {row['operations']} operations")
+        elif as_json:
+            # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
+            print(json.dumps(_user(opened, user)))
+        else:
+            for item in opened.memories(user):
+                _print(_line(item))
+            print()
+            for entry in opened.history(user):
+                _print(_entry(entry))
+
+
+def _user(store: MemoryStore, user: str) -> dict[str, Any]:
+    from memory.item_json import item_json, operations_json
+
+    entries = store.history(user)
+    done = operations_json([entry.operation for entry in entries])
+    return {
+        "user": user,
+        "memories": [item_json(item) for item in store.memories(user)],
+        "history": [
+            {"number": entry.number, "time": entry.time, **operation}
+            for entry, operation in zip(entries, done, strict=True)
+        ],
+    }
+
+
+def _entry(entry: HistoryEntry) -> str:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="seconds")
+    before, after = entry.operation.before, entry.operation.after
+    sides = [before] if before == after else [before, after]
+    told = "  ->  ".join(_line(item) for item in sides if item is not None)
+    return f"{entry.number:>5}  {when}  {entry.operation.action:<6}  {told}".rstrip()
+
+
+def _line(item: MemoryItem) -> str:
+    """Id, label and text on one line, without what would steer a terminal."""
+    parts = (item.id, f"[{item.label}]" if item.label else None, item.text)
+    line = " ".join(" ".join(part.split()) for part in parts if part)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _print(line: str) -> None:
+    """Print for a terminal of any encoding."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
