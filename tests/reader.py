@@ -26,7 +26,7 @@ def reader(worth: Worth) -> Callable[[Call], Any]:
     def answer(call: Call) -> Any:
         query, texts = shown(call)
         order = sorted(texts, key=lambda label: (-worth(query, texts[label]), label))
-        if '"best"' in call.prompt:
+        if 'one field, "best"' in call.prompt:
             return {"best": order[0]}
         top = re.search(r"Name the (\d+) memories", call.prompt)
         return {"order": order[: int(top[1])] if top else order}

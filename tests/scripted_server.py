@@ -139,6 +139,8 @@ def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
         return completion(wrong)
     if behaviour == "truncated":
         return completion(text[: len(text) // 2], finish="length")
+    if behaviour == "cut as given":
+        return completion(text, finish="length")
     if behaviour == "duplicated":
         return completion(_text(_in_lists(answer, lambda items: items[:1] + items)))
     if behaviour == "out of range":
