@@ -553,12 +553,10 @@ def test_texts_of_others_cannot_leave_their_fence(server: ScriptedServer, name: 
 def test_memories_that_do_not_fit_are_left_out_whole_and_counted(server: ScriptedServer) -> None:
     chat = chat_at(server)
     long = "my dog " + "barks and " * 100
-    for budget, shown, left in (
-        (40, ["my dog is called Pepper", "my tea is oolong"], 1),
-        (1, [], 3),
-    ):
+    short = ["my dog is called Pepper", "my tea is oolong"]
+    for budget, shown, left in ((40, short, 1), (1, [], 3)):
         made = system("gold-memory", chat, {"budget": str(budget)})
-        made.load(items(long, *short))
+        made.load(items(long, *short[::-1]))
         answer = made.respond("what is my dog called?")
         assert answer.left_out == left
         assert len(answer.hits) == 3
