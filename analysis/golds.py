@@ -48,6 +48,25 @@ def recall_all(k: int, ties: Ties) -> float:
     return math.comb(tied - open_golds, slots - open_golds) / math.comb(tied, slots)
 
 
+def ceiling_within(k: int, depth: int, ties: Ties) -> float:
+    """The best recall@k to be expected of an order that differs inside the first `depth` only.
+
+    Where a group of equal scores straddles the depth, how many of its golds come in is
+    hypergeometric.
+    """
+    if k >= depth:
+        return recall(k, ties)
+    certain, open_golds, tied, slots = _straddling(depth, ties)
+    if not open_golds:
+        return min(k, certain) / len(ties)
+    chances = (
+        math.comb(open_golds, more) * math.comb(tied - open_golds, slots - more) * found
+        for more in range(min(open_golds, slots) + 1)
+        if (found := min(k, certain + more))
+    )
+    return sum(chances) / math.comb(tied, slots) / len(ties)
+
+
 def recall_bounds(k: int, ties: Ties) -> tuple[float, float]:
     """Recall@k with the golds last among their ties, and first."""
     certain, open_golds, tied, slots = _straddling(k, ties)

@@ -83,6 +83,12 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     yield "fingerprint.data.queries", is_count(data.get("queries"))
     for name in ("notes", "mended", "sessions", "rivals"):
         yield name, isinstance(manifest.get(name), dict)
+    models, prices = manifest.get("chat_models", {}), manifest.get("prices", {})
+    yield (
+        "chat_models",
+        isinstance(models, dict) and all(isinstance(names, list) for names in models.values()),
+    )
+    yield "prices", isinstance(prices, dict) and all(map(_is_price, prices.values()))
     yield "pools_with_repeated_ids", "pools_with_repeated_ids" in manifest
     yield "sessions", all(isinstance(s, str) for s in manifest["sessions"].values())
     sizes = manifest.get("pool_sizes", {})
@@ -92,6 +98,10 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         for counts in by_pool.values():
             sound = isinstance(counts, dict) and all(is_count(n) and n > 0 for n in counts.values())
             yield name, sound
+
+
+def _is_price(price: Any) -> bool:
+    return isinstance(price, dict) and all(type(price.get(key)) is float for key in ("in", "out"))
 
 
 def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import golds
+from analysis import golds, reranking
 from analysis.metrics import ceiling
 from analysis.statistics import Bootstrap, Interval
 from harness.errors import UserError
@@ -44,6 +44,7 @@ def summarise(
         "mended": manifest["mended"],
         "abstentions": manifest.get("abstentions", 0),
         "pools_with_repeated_ids": manifest["pools_with_repeated_ids"],
+        **({"chat_models": manifest["chat_models"]} if "chat_models" in manifest else {}),
     }
 
 
@@ -72,6 +73,7 @@ Metric = Callable[[int, golds.Ties], float]
 
 class _Cells:
     def __init__(self, manifest: Mapping[str, Any], ks: tuple[int, ...]) -> None:
+        self.manifest = manifest
         self.sessions = manifest["sessions"]
         self.rivals = manifest["rivals"]
         self.pool_sizes = manifest.get("pool_sizes", {})
@@ -117,6 +119,14 @@ class _Cells:
         for row in rows:
             repairs.update(row["repairs"])
         found["repairs"] = dict(sorted(repairs.items()))
+        if found["calls"] or any("estimated" in row for row in rows):
+            found.update(reranking.spent(rows, reranking.price_of(self.manifest, label)))
+            found.update(reranking.first_stage_recall(rows, self.ks))
+            ranked = [row for row in rows if row["error"] is None]
+            sizes = [one.pool for one in scored]
+            places = reranking.recall_by_place(list(zip(ranked, sizes, strict=True)), self.ks)
+            if places:
+                found["recall_by_place"] = places
         return found
 
     def _scored(self, distractors: int, rows: Sequence[Row]) -> list[_Scored]:

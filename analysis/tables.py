@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.runs import seconds_by_label
+from harness.run_folder import is_count
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+COSTS = ("calls a query", "tokens in / out a query", "cost", "repairs", "ceiling")
 
 
 def print_table(path: Path, summary: Mapping[str, Any]) -> None:
     """Print the summary of the run in `path` on stderr."""
     from rich.console import Console
 
-    wide = None if sys.stderr.isatty() else 180
+    wide = None if sys.stderr.isatty() else 230 if _reranked(summary) else 180
     console = Console(stderr=True, width=wide, highlight=False)
     console.print(build_table(summary, seconds_by_label(path)))
     for line in remarks(summary):
@@ -42,7 +46,8 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
     for k in ks if several else ():
         table.add_column(f"any@{k}", justify="right")
         table.add_column(f"all@{k}", justify="right")
-    for head in ("E[RR]", "tied", "chance", "attempted", "scored", "failed", "time"):
+    costs = COSTS if _reranked(summary) else ()
+    for head in ("E[RR]", "tied", "chance", *costs, "attempted", "scored", "failed", "time"):
         table.add_column(head, justify="right")
     shown: set[str] = set()
     for cell in summary["cells"]:
@@ -50,12 +55,32 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
         prepare, score = seconds.get(label, (0.0, 0.0))
         time = "" if label in shown else f"{prepare:.1f} + {score:.1f} s"
         shown.add(label)
-        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks, several), time)
+        counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
+        counts = [*(_costs(cell, ks) if costs else ()), *counts]
+        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks, several, counts), time)
     return table
 
 
-def _figures(cell: Mapping[str, Any], ks: list[int], several: bool) -> list[str]:
-    counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
+def _reranked(summary: Mapping[str, Any]) -> bool:
+    return any("a_query" in cell for cell in summary["cells"])
+
+
+def _costs(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
+    """What stands below COSTS; nothing for a label that asked no one and reranked nothing."""
+    if "a_query" not in cell:
+        return [""] * len(COSTS)
+    a_query, cost = cell["a_query"], cell["cost"]
+    ceiling = cell.get("first_stage_recall", {}).get(str(ks[0])) if ks else None
+    return [
+        f"{a_query['calls']:.2f}",
+        f"{a_query['tokens_in']:.0f} / {a_query['tokens_out']:.0f}",
+        "unknown" if cost is None else f"{cost:.4f}",
+        str(sum(cell["repairs"].values())),
+        "" if ceiling is None else f"{ceiling:.3f}",
+    ]
+
+
+def _figures(cell: Mapping[str, Any], ks: list[int], several: bool, counts: list[str]) -> list[str]:
     if "recall" not in cell:
         return ["-"] * (len(ks) * (3 if several else 1) + 1 + 3) + counts
     shown = []
@@ -133,6 +158,7 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                 f"{label}: {notes['unreturned_memories']} of {notes['of_memories']} memories are"
                 " not in its files: they share the place below the last"
             )
+    lines += _rerank_remarks(summary)
     if summary["pools_with_repeated_ids"]:
         lines.append(
             f"stored ids repeat inside {summary['pools_with_repeated_ids']} pools:"
@@ -150,6 +176,34 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
     if summary["mended"]:
         mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())
         lines.append(f"mended in the data while reading: {mended}")
+    return lines
+
+
+def _rerank_remarks(summary: Mapping[str, Any]) -> list[str]:
+    """What a reader must know of reranked labels, a line a label each."""
+    cells = {cell["retriever"]: cell for cell in summary["cells"] if "a_query" in cell}
+    lines = []
+    for label, cell in cells.items():
+        depth, sound = cell.get("depth"), summary["notes"].get(label, {}).get("sound_places")
+        for k in summary["ks"]:
+            if depth is not None and k >= depth:
+                lines.append(f"{label}: reranking the first {depth} cannot change R@{k}")
+            elif is_count(sound) and k > sound:
+                lines.append(f"{label}: R@{k} goes past the first {sound}, all that it orders well")
+    if any("first_stage_recall" in cell for cell in cells.values()):
+        lines.append("ceiling: the first stage's recall at the depth; no new order gets past it")
+    estimated: Counter[str] = Counter()
+    for cell in summary["cells"]:
+        estimated[cell["retriever"]] += cell.get("estimated_calls", 0)
+    for label, cell in cells.items():
+        models = summary.get("chat_models", {}).get(label, [])
+        if estimated[label]:
+            lines.append(
+                f"{label}: no tokens told for {estimated[label]} calls: estimated, no cost"
+            )
+        elif cell["cost"] is None:
+            why = "no price for " if len(models) < 2 else "it asks several models: "
+            lines.append(f"{label}: cost unknown, {why}{', '.join(models) or 'its model'}")
     return lines
 
 

@@ -8,8 +8,10 @@ from typing import Any
 from chat_models.session import Chats
 from corpus.material import Material, gather
 from corpus.pools import PoolSet
+from harness.errors import UserError
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import build_all
+from retrievers.rerank.base import Reranker
 from task3.config import SweepConfig
 from task3.scoring import Place
 
@@ -17,7 +19,10 @@ QUERIES_A_TASK = 16
 
 
 def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, Retriever]]:
-    """The data and pools of a sweep, and its retrievers by label."""
+    """The data and pools of a sweep, and its retrievers by label.
+
+    Raises UserError where reranking could change no figure of a label.
+    """
     material = gather(
         config.data,
         config.split,
@@ -28,7 +33,15 @@ def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, R
     )
     bank = material.data.bank
     run = RunContext(config.seed, bank, config.store, config.max_memory, chats=chats)
-    return material, build_all(config.configurations, run)
+    retrievers = build_all(config.configurations, run)
+    for label, retriever in retrievers.items():
+        depth = retriever.depth if isinstance(retriever, Reranker) else None
+        if depth is not None and depth <= min(config.ks):
+            raise UserError(
+                f"{label}: reranking the first {depth} cannot change R@{min(config.ks)} or beyond."
+                f" Set a larger {label}.depth, or a --k below {depth}"
+            )
+    return material, retrievers
 
 
 def prepare(retriever: Retriever, pools: PoolSet) -> None:

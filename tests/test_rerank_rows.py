@@ -1,0 +1,520 @@
+"""What runs keep of reranking: rows, summaries, remarks; the sweep's options for chat models."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from analysis import golds
+from analysis.metrics import recall_at
+from analysis.rows import Reranked, scored_row
+from analysis.runs import read_run
+from analysis.summary import summarise
+from analysis.tables import build_table, remarks
+from corpus.records import Memory
+from harness.configurations import Configuration
+from harness.errors import UserError
+from harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is_row
+from retrievers import Retriever, RetrieverError, Scored, Usage
+from retrievers.overlap import Overlap
+from task3.attempt import attempt
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from task3.sweep import app
+from tests.conftest import WriteRelease
+from tests.reader import reader
+from tests.scripted_server import ScriptedServer, scripted_server
+from tests.test_summary import manifest, only_cell, row, shown
+
+POOL = [Memory(f"memory {i}") for i in range(5)]
+PLACE = ("q", "x", 4)
+
+
+# --- rows
+
+
+def reranked_row(pool: Sequence[Memory], at: Sequence[int], extra: Reranked) -> dict[str, Any]:
+    scores = np.array([3, 5, 4, 1, 2][: len(pool)], np.float32)
+    place = ("q", "x", len(pool) - len(at))
+    return scored_row(place, pool, at, scores, reranked=extra)
+
+
+def test_a_row_tells_the_first_stage_the_depth_and_the_place_in_the_prompt() -> None:
+    first = np.array([0.5, 0.5, 0.9, 0.1, 0.5], np.float32)
+    found = reranked_row(POOL, [1], Reranked(first, 3, [2, 1, 4], estimated=0))
+    assert tuple(found) == ROW_KEYS + RERANKED_KEYS
+    assert [found[key] for key in RERANKED_KEYS] == [[1, 3], 3, 1, 0]
+    assert is_row(json.loads(encode_row(found)))
+
+
+def test_a_gold_that_was_not_shown_has_no_place() -> None:
+    found = reranked_row(POOL, [3], Reranked(None, None, [2, 1], estimated=0))
+    assert [found[key] for key in RERANKED_KEYS] == [None, None, None, 0]
+    assert is_row(json.loads(encode_row(found)))
+
+
+def test_several_golds_have_lists_in_the_order_of_gold() -> None:
+    first = np.array([0.5, 0.5, 0.9, 0.1, 0.5], np.float32)
+    found = reranked_row(POOL, [3, 2], Reranked(first, 2, [2, 0]))
+    assert (found["above"], found["first"]) == ([4, 1], [[4, 0], [1, 1]])
+    assert found["shown"] == [None, 0]
+    assert is_row(json.loads(encode_row(found)))
+
+
+def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
+    plain = scored_row(PLACE, POOL, [1], np.arange(5, dtype=np.float32))
+    more = scored_row(PLACE, POOL, [1], np.arange(5, dtype=np.float32), reranked=Reranked())
+    assert tuple(plain) == ROW_KEYS
+    assert encode_row(more).startswith(encode_row(plain)[:-2])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"first": [5, 1]},
+        {"first": [0, 0]},
+        {"first": [[0, 1], [1, 1]]},
+        {"first": 0},
+        {"depth": 0},
+        {"depth": True},
+        {"shown": 5},
+        {"shown": -1},
+        {"shown": [1, 2]},
+        {"estimated": 3},
+        {"estimated": None},
+        {"error": "broken"},
+    ],
+    ids=str,
+)
+def test_a_damaged_row_of_a_reranked_pool_is_none(wrong: dict[str, Any]) -> None:
+    sound = reranked_row(POOL, [1], Reranked(np.zeros(5, np.float32), 3, [1])) | {"calls": 2}
+    assert is_row(sound)
+    assert not is_row(sound | wrong)
+    assert not is_row(dict(reversed(sound.items())))
+    assert not is_row({key: value for key, value in sound.items() if key != "shown"})
+
+
+class Tells(Retriever):
+    """Word overlap; on queries with "faulty" it says `of` that what the test wants."""
+
+    def __init__(self, independent: bool = False, **of: Any) -> None:
+        self.of, self.independent = of, independent
+
+    @property
+    def pool_independent(self) -> bool:
+        return self.independent
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        scores = np.asarray(Overlap().score(query, pool))
+        return Scored(scores, **(self.of if "faulty" in query else {"depth": 2}))
+
+
+@pytest.mark.parametrize(
+    ("of", "cause"),
+    [
+        ({"first_stage": [0.0] * 4}, "first stage: scores of shape (4,) for a pool of 5"),
+        ({"first_stage": [0.0, np.nan, 0, 0, 0]}, "first stage: score not finite at position 1"),
+        ({"shown": [0, 1, 0]}, "shown: not distinct positions in a pool of 5"),
+        ({"shown": [-1]}, "shown: not distinct positions in a pool of 5"),
+        ({"shown": [5]}, "shown: not distinct positions in a pool of 5"),
+        ({"shown": ["0"]}, "TypeError"),
+        ({"depth": 0}, "depth 0: must be at least 1"),
+        ({"depth": 2.5}, "TypeError"),
+    ],
+    ids=str,
+)
+def test_what_a_retriever_says_wrongly_fails_its_own_query(of: dict[str, Any], cause: str) -> None:
+    right, wrong = attempt(Tells(**of), ["memory", "faulty memory"], [POOL, POOL])
+    assert isinstance(right, Scored)
+    assert right.depth == 2
+    assert isinstance(wrong, RetrieverError)
+    assert cause in wrong.cause
+
+
+def test_a_retriever_of_unions_has_no_first_stage_but_its_estimates(
+    write_release: WriteRelease,
+) -> None:
+    release = numbered(write_release)
+    module = "tests.test_rerank_rows"
+    for name, keys in (("Union", ROW_KEYS), ("Estimates", ROW_KEYS + RERANKED_KEYS)):
+        labels = (Configuration("x", f"{module}:{name}", {}),)
+        found = read_run(
+            run_sweep(SweepConfig(labels, release, distractors=(4,), out=release / name)).path
+        )
+        assert {tuple(one) for one in found.rows} == {keys}
+        for one in found.rows:
+            assert one.get("first") is None
+            assert one.get("shown") is None
+
+
+class Union(Retriever):
+    """Pool-independent, and yet it tells of a first stage."""
+
+    pool_independent = True
+    usage = Usage()
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        scores = np.asarray(Overlap().score(query, pool))
+        return Scored(scores, first_stage=scores, shown=[0], depth=3, usage=self.usage)
+
+
+class Estimates(Union):
+    """Its tokens are estimates."""
+
+    usage = Usage(2, 10, 3, estimated=1)
+
+
+# --- the ceiling
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("depth", [1, 2, 4, 5, 9])
+def test_the_ceiling_is_the_mean_over_all_ways_to_break_the_ties(depth: int, k: int) -> None:
+    scores, gold = [3, 2, 2, 2, 1, 1], [1, 3, 4]
+    ties = [(sum(s > scores[g] for s in scores), scores.count(scores[g])) for g in gold]
+    best = []
+    for tiebreak in itertools.permutations(range(len(scores))):
+        order = sorted(range(len(scores)), key=lambda i: (-scores[i], tiebreak[i]))
+        inside = [g in order[:depth] for g in gold]
+        first = [g in order[:k] for g in gold]
+        best.append(sum(first) / 3 if k >= depth else min(k, sum(inside)) / 3)
+    assert golds.ceiling_within(k, depth, ties) == pytest.approx(np.mean(best), abs=1e-12)
+
+
+@pytest.mark.parametrize("tie", [(0, 1), (18, 5), (19, 1), (20, 1), (3, 900)], ids=str)
+def test_with_one_gold_the_ceiling_is_recall_at_the_depth(tie: tuple[int, int]) -> None:
+    assert golds.ceiling_within(1, 20, [tie]) == pytest.approx(recall_at(20, *tie))
+    assert golds.ceiling_within(30, 20, [tie]) == recall_at(30, *tie)
+
+
+# --- the summary
+
+
+def reranked(query: str, above: int, **other: Any) -> dict[str, Any]:
+    told = {"first": [above, 1], "depth": 4, "shown": None, "estimated": 0}
+    used = {"calls": 2, "tokens_in": 100, "tokens_out": 10}
+    return row(query, above, **(used | told | other))
+
+
+PRICED = {"chat_models": {"x": ["m"]}, "prices": {"m": {"in": 2.0, "out": 30.0}}}
+
+
+def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
+    rows = [reranked("a", 0), reranked("b", 0, tokens_in=300), row("c", None)]
+    cell = only_cell(summarise(manifest(**PRICED), rows, (1,)))
+    assert cell["a_query"] == {"calls": 2.0, "tokens_in": 200.0, "tokens_out": 10.0}
+    assert cell["cost"] == pytest.approx((400 * 2 + 20 * 30) / 1e6)
+    assert cell["estimated_calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("facts", "other", "said"),
+    [
+        ({"chat_models": {"x": ["m"]}}, {}, "x: cost unknown, no price for m"),
+        ({}, {}, "x: cost unknown, no price for its model"),
+        (
+            PRICED | {"chat_models": {"x": ["m", "n"]}},
+            {},
+            "x: cost unknown, it asks several models: m, n",
+        ),
+        (PRICED, {"estimated": 1}, "x: no tokens told for 2 calls: estimated, no cost"),
+    ],
+    ids=["no price", "no model", "two models", "estimates"],
+)
+def test_an_unknown_cost_is_null_and_never_0(
+    facts: dict[str, Any], other: dict[str, Any], said: str
+) -> None:
+    rows = [reranked("a", 0, **other), reranked("b", 1, **other)]
+    summary = summarise(manifest(**facts), rows, (1,))
+    assert only_cell(summary)["cost"] is None
+    assert said in remarks(summary)
+    assert "unknown" in shown(summary)
+
+
+def test_no_calls_cost_nothing() -> None:
+    rows = [reranked("a", 0, calls=0, tokens_in=0, tokens_out=0)]
+    assert only_cell(summarise(manifest(), rows, (1,)))["cost"] == 0.0
+
+
+def test_the_first_stages_recall_is_expected_under_its_ties() -> None:
+    rows = [reranked("a", 0, first=[3, 2]), reranked("b", 2), reranked("c", 7)]
+    cell = only_cell(summarise(manifest(), rows, (1, 5)))
+    assert cell["depth"] == 4
+    assert cell["first_stage_recall"] == {
+        "1": round((0.5 + 1 + 0) / 3, 6),
+        "5": round((1 + 1 + 0) / 3, 6),
+    }
+    assert "ceiling" in shown(summarise(manifest(), rows, (1, 5)))
+
+
+def test_recall_is_told_by_thirds_of_the_prompt() -> None:
+    rows = [
+        reranked(f"q{place}{above}", above, shown=place, depth=6)
+        for place, above in ((0, 0), (1, 2), (2, 0), (5, 1), (5, 0))
+    ]
+    places = only_cell(summarise(manifest(), rows, (1, 2)))["recall_by_place"]
+    assert [(p["from"], p["to"], p["golds"]) for p in places] == [
+        (0.0, 0.3333, 2),
+        (0.3333, 0.6667, 1),
+        (0.6667, 1.0, 2),
+    ]
+    assert [p["recall"] for p in places] == [
+        {"1": 0.5, "2": 0.5},
+        {"1": 1.0, "2": 1.0},
+        {"1": 0.5, "2": 1.0},
+    ]
+
+
+def test_long_prompts_are_cut_into_tenths_and_each_gold_has_its_place() -> None:
+    facts = manifest(pool_sizes={"199/0": {"a": 201}})
+    both = {"gold": [1, 2], "above": [0, 9], "tied": [1, 1], "shown": [200, 19]}
+    rows = [reranked("a", 0, first=None, depth=None, distractors=199) | both]
+    places = only_cell(summarise(facts, rows, (1,)))["recall_by_place"]
+    assert [p["golds"] for p in places] == [1] + [0] * 8 + [1]
+    assert (places[0]["recall"], places[4]["recall"], places[9]["recall"]) == (
+        {"1": 0},
+        {},
+        {"1": 1},
+    )
+
+
+def test_labels_without_reranking_keep_their_summary_and_table() -> None:
+    summary = summarise(manifest(), [row("a", 0), row("b", 1)], (1,))
+    new = {"a_query", "cost", "estimated_calls", "depth", "first_stage_recall", "recall_by_place"}
+    assert not new & set(only_cell(summary))
+    assert "chat_models" not in summary
+    heads = [str(column.header) for column in build_table(summary, {}).columns]
+    assert not {"calls a query", "cost", "ceiling"} & set(heads)
+
+
+def test_row_42_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
+    summary = summarise(manifest(), [reranked("a", 0), reranked("b", 5)], (1, 4, 5))
+    said = remarks(summary)
+    assert "x: reranking the first 4 cannot change R@4" in said
+    assert "x: reranking the first 4 cannot change R@5" in said
+    assert not any("cannot change R@1" in line for line in said)
+
+
+def test_a_k_past_the_places_that_are_ordered_well_is_remarked_upon() -> None:
+    rows = [reranked("a", 0, depth=9)]
+    said = remarks(summarise(manifest(notes={"x": {"sound_places": 2}}), rows, (1, 5)))
+    assert "x: R@5 goes past the first 2, all that it orders well" in said
+    assert not any("R@1 goes" in line for line in said)
+
+
+# --- the sweep, over HTTP
+
+
+def numbered(write_release: WriteRelease, queries: int = 6) -> Path:
+    return write_release(
+        [
+            (
+                f"query {i}",
+                [f"{'query ' * (j == 0)}memory {i} of kind {j}" for j in range(5)],
+                2,
+            )
+            for i in range(queries)
+        ]
+    )
+
+
+def kind_two(query: str, text: str) -> float:
+    """The golds, to a reader who knows them: kind 2, not the kind 0 that shares a word."""
+    return float(text.endswith("kind 2"))
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(reader(kind_two)) as running:
+        yield running
+
+
+@pytest.fixture
+def place(tmp_path: Path, write_release: WriteRelease, monkeypatch: pytest.MonkeyPatch) -> Path:
+    numbered(write_release)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECALLBED_API_KEY", "k")
+    (tmp_path / "prices.toml").write_text("[scripted]\nin = 2.0\nout = 30.0\n")
+    return tmp_path
+
+
+LISTWISE = {"model": "openai:scripted", "first_stage": "overlap", "depth": "3"}
+
+
+def asked(server: ScriptedServer, *words: str, **settings: str) -> Result:
+    given = [f"--set=lw.{key}={value}" for key, value in (LISTWISE | settings).items()]
+    return CliRunner().invoke(
+        app,
+        [
+            *("--retriever=lw=listwise", *given, "--data=release", "--distractors=4"),
+            *(f"--base-url={server.url}", "--replies=replies.sqlite", *words),
+        ],
+    )
+
+
+def lines_of(run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(run, "rows.jsonl").read_text().splitlines()]
+
+
+def said_in_one_line(result: Result) -> str:
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2
+    assert result.stderr.count("error: ") == 1
+    return result.stderr.splitlines()[-1]
+
+
+def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer) -> None:
+    result = asked(server, "--k=1,2", "--out=run", "--prices=prices.toml", "--json")
+    assert result.exit_code == 0, result.stderr
+    rows = lines_of("run")
+    assert [(one["calls"], one["depth"], one["estimated"]) for one in rows] == [(1, 3, 0)] * 6
+    assert all(one["first"] == [1, 4] for one in rows)
+    cell = only_cell(json.loads(result.stdout))
+    # The reader knows the gold wherever it is shown: recall is its chance to be in the cut.
+    in_cut = [one["shown"] is not None for one in rows]
+    assert cell["recall"]["1"]["mean"] == pytest.approx(np.mean(in_cut))
+    assert cell["first_stage_recall"]["1"] == 0.5
+    tokens_in, tokens_out = (sum(one[key] for one in rows) for key in ("tokens_in", "tokens_out"))
+    assert tokens_in == 10 * len(server.calls)
+    assert cell["cost"] == pytest.approx((tokens_in * 2 + tokens_out * 30) / 1e6)
+    kept = json.loads(Path("run/manifest.json").read_text())
+    assert kept["chat_models"] == {"lw": ["scripted"]}
+    assert kept["prices"] == {"scripted": {"in": 2.0, "out": 30.0}}
+    assert "prices" not in json.dumps(kept["fingerprint"])
+    assert "tokens in / out a query" in result.stderr
+
+
+def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> None:
+    first = json.loads(asked(server, "--k=1", "--out=run", "--json").stdout)
+    assert only_cell(first)["cost"] is None
+    words = ("--k=1", "--out=run", "--resume", "--json")
+    priced = json.loads(asked(server, *words, "--prices=prices.toml").stdout)
+    assert only_cell(priced)["cost"] > 0
+    assert only_cell(json.loads(asked(server, *words).stdout)) == only_cell(priced)
+    assert len(server.calls) == 6
+
+
+def test_row_42_a_reversing_reranker_changes_no_recall_at_its_depth(
+    place: Path, server: ScriptedServer
+) -> None:
+    server.answer = reader(lambda query, text: -kind_two(query, text))
+    server.choose = lambda call: "reversed"
+    result = asked(server, "--k=1,3", "--out=run", "--retriever=overlap", "--json")
+    assert result.exit_code == 0, result.stderr
+    cells = {cell["retriever"]: cell["recall"] for cell in json.loads(result.stdout)["cells"]}
+    assert cells["lw"]["1"]["mean"] != cells["overlap"]["1"]["mean"]
+    ceilings = [c for c in json.loads(result.stdout)["cells"] if c["retriever"] == "lw"]
+    assert ceilings[0]["first_stage_recall"]["3"] == cells["overlap"]["3"]["mean"]
+    assert "lw: reranking the first 3 cannot change R@3" in result.stderr
+
+
+def test_row_42_a_run_that_could_change_no_figure_is_refused(
+    place: Path, server: ScriptedServer
+) -> None:
+    for more in ((), ("--dry-run",)):
+        line = said_in_one_line(asked(server, "--k=3,5", "--out=run", *more))
+        assert "lw: reranking the first 3 cannot change R@3 or beyond" in line
+    assert not server.calls
+    assert not Path("run").exists()
+
+
+def test_a_depth_that_is_no_rerankers_refuses_nothing(write_release: WriteRelease) -> None:
+    release = numbered(write_release, 2)
+    labels = (Configuration("x", "tests.test_rerank_rows:Deep", {}),)
+    config = SweepConfig(labels, release, distractors=(4,), ks=(3,), out=release.parent / "run")
+    assert run_sweep(config).summary["cells"]
+
+
+class Deep(Overlap):
+    """A retriever with a depth of its own meaning, as an index has."""
+
+    depth = 1
+
+
+def test_a_dry_run_sends_nothing_and_tells_what_a_run_then_sends(
+    place: Path, server: ScriptedServer
+) -> None:
+    result = asked(server, "--k=1", "--out=run", "--prices=prices.toml", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert not server.calls
+    assert not Path("run").exists()
+    first, hedge = result.stdout.splitlines()
+    assert first.startswith("openai:scripted: 6 calls, 0 stored, ")
+    assert "unknown" not in first
+    assert "re-asks" in hedge
+    assert asked(server, "--k=1", "--out=run").exit_code == 0
+    assert len(server.calls) == 6
+    again = asked(server, "--k=1", "--dry-run", "--json")
+    plan = json.loads(again.stdout)["openai:scripted"]
+    assert (plan["calls"], plan["stored"], plan["tokens_in"]) == (0, 6, 0)
+
+
+def test_a_dry_run_counts_later_windows_without_replies(
+    place: Path, server: ScriptedServer
+) -> None:
+    windows = {"depth": "4", "window": "2", "stride": "1"}
+    plan = json.loads(asked(server, "--k=1", "--dry-run", "--json", **windows).stdout)
+    assert plan["openai:scripted"]["calls"] == 3 * 6
+    assert plan["openai:scripted"]["cost"] is None
+    assert not server.calls
+
+
+def test_a_dry_run_without_a_chat_model_is_a_mistake(place: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["--retriever=bm25", "--data=release", "--distractors=4", "--dry-run"]
+    )
+    assert "no retriever here asks a chat model" in said_in_one_line(result)
+
+
+def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(
+    place: Path, server: ScriptedServer
+) -> None:
+    words = ("--k=1", "--in-flight=1", "--out=run")
+    longest = 1024 + 400
+    stopped = asked(server, *words, f"--max-tokens-total={longest}")
+    assert "budget reached" in said_in_one_line(stopped)
+    kept = lines_of("run")
+    assert 0 < len(kept) < 6
+    assert all(one["error"] is None for one in kept)
+    refused = asked(server, *words, "--max-tokens-total=100000")
+    assert "--resume" in said_in_one_line(refused)
+    finished = asked(server, *words, "--max-tokens-total=100000", "--resume")
+    assert finished.exit_code == 0, finished.stderr
+    assert len(server.calls) == len(set(server.prompts())) == 6
+    unbroken = asked(server, "--k=1", "--out=whole")
+    assert unbroken.exit_code == 0
+    assert Path("run/rows.jsonl").read_bytes() == Path("whole/rows.jsonl").read_bytes()
+    assert len(server.calls) == 6
+
+
+def test_a_bounded_budget_and_several_workers_exclude_each_other(
+    place: Path, server: ScriptedServer
+) -> None:
+    words = ("--k=1", "--in-flight=1", "--workers=2", "--out=run", "--max-tokens-total=100000")
+    line = said_in_one_line(asked(server, *words))
+    assert "lw: a budget can't be shared with other processes: use --workers 1" in line
+    assert not server.calls
+
+
+def test_a_refused_key_ends_the_run_instead_of_failing_every_row(
+    place: Path, server: ScriptedServer
+) -> None:
+    server.key = "another"
+    line = said_in_one_line(asked(server, "--k=1", "--out=run"))
+    assert "key" in line
+    assert len(server.calls) <= 8
+    assert not Path("run/rows.jsonl").exists()
+
+
+def test_run_sweep_takes_no_dry_run(write_release: WriteRelease) -> None:
+    from chat_models.session import ChatOptions
+
+    config = SweepConfig((), numbered(write_release), chat=ChatOptions(dry_run=True))
+    with pytest.raises(UserError, match="dry run"):
+        run_sweep(config)
