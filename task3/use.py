@@ -6,6 +6,7 @@ what the paper's judge was shown.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from corpus.jsonl import clean_text, read_jsonl
 from corpus.records import Task3Row
 from indexes.tokens import MultilingualTokens, Tokens
 
+_MARK = re.compile(r"\s*\[ERROR:[^\]]*\]?")
 THRESHOLD = 0.2
 """The paper's: from this overlap on a memory counts as used where there is no judge."""
 
@@ -49,9 +51,10 @@ def overlap(memory: str, reason: str) -> float:
     """The share of the memory's distinct tokens that stand in the reason too, 0 to 1.
 
     Tokens are those of the multilingual BM25 without stopwords; of a memory that is nothing but
-    stopwords, all count. 0 for a memory without tokens.
+    stopwords, all count. An annotator's mark at its end is no part of what it says. 0 for a
+    memory without tokens.
     """
-    content, every = _tokens(memory)
+    content, every = _tokens(_MARK.sub("", memory))
     own = set(content or every)
     said = set(_tokens(reason).every)
     return len(own & said) / len(own) if own else 0.0

@@ -1,0 +1,19 @@
+"""Answers without a model: the memory that the retriever finds best is quoted, and that is all.
+
+A floor for the judges, and all that is needed to see what a retriever finds in a history.
+"""
+
+from __future__ import annotations
+
+from memory.base import Response
+from memory.turns import Turns
+
+
+class Extractive(Turns):
+    """Stores every user turn, and answers with the one that the retriever puts first."""
+
+    def respond(self, query: str) -> Response:
+        """The best hit, word for word; an empty answer where nothing is stored."""
+        hits = tuple(self.search(query, self.k))
+        best = hits[0].item.text if hits else ""
+        return Response(best, best, hits)

@@ -1,0 +1,208 @@
+"""`python -m task4.score RUN_OR_PREDICTIONS`: answers judged, and what can be said without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def score(
+    answers: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_PREDICTIONS",
+            help="A run folder, or rows with benchmark_id and responses; .jsonl or .jsonl.gz.",
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split of it; needs references.")] = "dev",
+    ability: Annotated[
+        list[int] | None,
+        typer.Option(help="1 to 5. May be repeated. Default: those that are answered."),
+    ] = None,
+    judge_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who judges: openai:MODEL, local:smollm2, ..."),
+    ] = None,
+    votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
+    base_url: Annotated[
+        str | None, typer.Option(help="An OpenAI-compatible address. Default: $RECALLBED_BASE_URL.")
+    ] = None,
+    replies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
+        ),
+    ] = None,
+    max_tokens_total: Annotated[
+        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Send nothing; print calls, tokens and cost.")
+    ] = False,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Calls under way at once; changes no verdict.")
+    ] = 8,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(help="Run folder of the verdicts. Default: runs/task4-judge-..., resumed."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score answers: verdicts by dimension, retrieval beside them, memory used where it mustn't be.
+
+    Without --judge-model all that needs no judge is reported, and what is missing is said. Verdicts
+    that came are kept; the same command goes on, and tries the unjudged again.
+    """
+    from corpus.errors import DataError
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+    from harness.fingerprint import canonical
+
+    kept = "verdicts that came are kept; the same command goes on"
+    with one_line_errors(
+        DataError, OSError, on_stop=kept if judge_model else "nothing was written"
+    ):
+        if judge_model is None and (dry_run or verdicts or votes > 1):
+            raise UserError("--votes, --verdicts and --dry-run need a --judge-model")
+        from task4.scoring import gather
+        from task4.scoring import score as score_material
+
+        judge = None
+        if judge_model is not None:
+            from chat_models.session import ChatOptions
+            from task4.judging import JudgeOptions
+
+            chats = ChatOptions(
+                base_url=base_url,
+                replies=replies,
+                max_tokens_total=max_tokens_total,
+                max_cost=max_cost,
+                prices=prices,
+                dry_run=dry_run,
+                in_flight=in_flight,
+            )
+            judge = JudgeOptions(judge_model, votes, chats, verdicts)
+        material = gather(answers, data, split, ability or ())
+        if judge is not None and dry_run:
+            from dataclasses import asdict
+
+            from task4.judging import plan_judging
+
+            plans = plan_judging(judge, material.questions, material.answers.of)
+            print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+            return
+        result = score_material(material, judge)
+        if as_json:
+            print(canonical(result))
+        else:
+            print("\n".join(describe(result)))
+
+
+def describe(result: Mapping[str, Any]) -> Iterator[str]:
+    """The result as lines of text."""
+    if result["sample"]:
+        yield "The embedded sample, not AlpsBench: its figures say that all works, and no more"
+    yield f"{result['predictions']}: {result['lines']} lines, task 4 of split {result['split']}"
+    for name, found in result["dimensions"].items():
+        causes = ", ".join(
+            f"{cause} {tally['count']}"
+            for cause, tally in found["causes"].items()
+            if tally["count"] and cause != "answered"
+        )
+        yield f"{NAMES[name]}: {found['answered']} of {found['asked']} answered" + (
+            f" ({causes})" if causes else ""
+        )
+        if found["judge"] is not None:
+            yield from _judged(found["judge"])
+        if found["retrieval"] is not None:
+            yield f"  {_retrieval(found['retrieval'])}"
+    if result["retrieval"] is not None:
+        yield f"all dimensions: {_retrieval(result['retrieval'])}"
+    for name, found in result["over_personalization"].items():
+        yield f"memory used where it must not be, {NAMES[name]}"
+        for key in ("names_a_memory", "names_the_memory", "memory_in_answer"):
+            yield f"  {key.replace('_', ' '):<24} {_share(found[key])}"
+    for name, tally in result["others"].items():
+        if tally["count"]:
+            yield f"{OTHERS[name]}: {tally['count']} (lines {', '.join(map(str, tally['lines']))})"
+            yield from (f"  {fault}" for fault in tally.get("faults", ()))
+    for what in result["missing"]:
+        yield f"missing: {what}"
+
+
+NAMES = {
+    "pa": "persona awareness",
+    "pf_general": "preference following, general",
+    "pf_interaction": "preference following, interaction",
+    "vra": "virtual-reality awareness",
+    "cf": "constraint following",
+    "ei_en": "emotional intelligence, English",
+    "ei_cn": "emotional intelligence, Chinese",
+    "ei_other": "emotional intelligence, other languages",
+}
+OTHERS = {
+    "unknown": "answers to no question of these",
+    "unusable": "lines without benchmark_id or responses",
+    "malformed": "malformed lines",
+}
+
+
+def _judged(judge: Mapping[str, Any]) -> Iterator[str]:
+    scores = judge.get("grades") or {"score": judge["score"]}
+    for name, found in scores.items():
+        yield f"  {name:<24} {_share(None if found is None else {**found, 'n': judge['judged']})}"
+    causes = ", ".join(f"{cause} {count}" for cause, count in judge["unjudged"].items())
+    yield f"  judged {judge['judged']} of {judge['asked']}" + (
+        f"; unjudged: {causes}" if causes else ""
+    )
+    if judge["disagreement"] is not None:
+        yield f"  votes differ in {judge['disagreement']:.4f} of {judge['voted']}"
+
+
+def _retrieval(found: Mapping[str, Any]) -> str:
+    if found["gold_stored"] is None:
+        return "no answers of a run"
+    parts = [
+        f"gold memory in the store {found['gold_stored']['mean']:.4f} of {found['questions']}",
+        *(
+            f"recall@{k} {share['mean']:.4f} of {share['n']}"
+            for k, share in found["recall"].items()
+            if share is not None
+        ),
+    ]
+    for key in ("nothing_stored", "not_searched"):
+        if found[key]:
+            parts.append(f"{key.replace('_', ' ')} {found[key]}")
+    return "; ".join(parts)
+
+
+def _share(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found['mean']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}]  n {found['n']}"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Task 4 for a memory system: it reads a history once, then answers the questions of the row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from corpus.records import Query, Task4Row
+from memory.base import MemorySystem, SystemFailure
+from memory.ingest_result import ingest_result, summarise_ingests
+from memory.task_options import TaskOptions
+from memory.task_run import Task
+from task4.control import CONTROL, load_gold
+from task4.rows import read_rows
+
+JSON = Any
+SYSTEMS = {"extractive": "task4.extractive:Extractive"}
+
+
+def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Task[Task4Row]:
+    """The rows that the options name. Raises DataError and UserError.
+
+    References aren't opened, so that no gold can reach a system, but for `gold-memory`.
+    """
+    control = options.system == CONTROL
+    found = read_rows(options.data, options.split, abilities, options.limit, with_gold=control)
+    return Task(
+        name="task4",
+        rows=found.rows,
+        data=found.data,
+        work=use_gold if control else use_history,
+        predictions=predictions,
+        summarise=summarise,
+        systems=SYSTEMS,
+        settings={"known": "the gold memories" if control else "the history"},
+    )
+
+
+def use_history(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
+    """What the system remembers of the history, and how it answers. Raises SystemFailure."""
+    return answer_all(system, row, ingest_result(system, system.ingest(row.history)))
+
+
+def use_gold(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
+    """How the system answers when it remembers what the reference does. Raises SystemFailure."""
+    load_gold(system, row)
+    return answer_all(system, row, ingest_result(system, ()))
+
+
+def answer_all(system: MemorySystem, row: Task4Row, known: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The answers beside what is `known`; a SystemFailure where not one question was answered.
+
+    A question that fails beside others that don't has an `error` in its place.
+    """
+    places = {item: place for place, item in reversed(list(enumerate(system.memories())))}
+    responses = [_answer(system, query, places) for query in row.queries]
+    failed = [one["error"] for one in responses if one["error"] is not None]
+    if len(failed) == len(responses):
+        raise SystemFailure(failed[0])
+    return {"ability": row.ability, **known, "responses": responses}
+
+
+def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> dict[str, JSON]:
+    """A hit is the place of its memory among `memory_items`, and its score."""
+    answer: dict[str, JSON] = {"query_id": query.query_id}
+    try:
+        response = system.respond(query.text)
+    except SystemFailure as failure:
+        answer |= {"answer": None, "used_memory_fact": None, "hits": [], "left_out": 0}
+        return {**answer, "error": str(failure.cause)}
+    return {
+        **answer,
+        "answer": response.answer,
+        "used_memory_fact": response.used_memory_fact,
+        "hits": [[places.get(hit.item), hit.score] for hit in response.hits],
+        "left_out": response.left_out,
+        "error": None,
+    }
+
+
+def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
+    """The official row: {benchmark_id, responses}, of the questions that were answered.
+
+    Each response has `query_id`, `response` and, beside them, `used_memory_fact`.
+    """
+    responses = [
+        {
+            "query_id": one["query_id"],
+            "response": one["answer"],
+            "used_memory_fact": one["used_memory_fact"],
+        }
+        for one in result["responses"]
+        if one["error"] is None
+    ]
+    return [{"benchmark_id": row.benchmark_id, "responses": responses}]
+
+
+def summarise(results: Sequence[JSON]) -> dict[str, JSON]:
+    """By ability, questions asked, answered, failed by cause, and answers that name a memory."""
+    found: dict[str, JSON] = {}
+    for ability in sorted({result["ability"] for result in results}):
+        mine = [one for r in results if r["ability"] == ability for one in r["responses"]]
+        failed = Counter(one["error"] for one in mine if one["error"] is not None)
+        found[f"ability{ability}"] = {
+            "asked": len(mine),
+            "answered": len(mine) - failed.total(),
+            "failed": dict(failed.most_common()),
+            "name_a_used_memory": sum(bool(one["used_memory_fact"]) for one in mine),
+            "memories_left_out": sum(one["left_out"] for one in mine),
+        }
+    return {"answers": found, **summarise_ingests(results)}

@@ -1,0 +1,797 @@
+"""Task 4: every system on real histories, no gold in sight, and what answers come to."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
+from memory.base import Response, SystemFailure
+from memory.registry import names
+from memory.testing import Spy
+from memory.turns import Turns
+from task4 import run as run_command
+from task4 import score as score_command
+from task4.control import gold_memories
+from task4.found import Stored, find, likeness, recognise
+from task4.questions import questions_of
+from task4.rows import read_rows
+from tests.conftest import HOUSE, write_lines
+from tests.scripted_server import Call, scripted_server
+
+SYSTEMS = sorted({*names(), "extractive"})
+KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
+
+
+def answers(call: Call) -> Any:
+    """A memory system's model and a judge in one: a yes where the answer speaks of means."""
+    data, _, asked = call.prompt.rpartition("</DATA")
+    if "ASSISTANT'S ANSWER" in data:
+        if "resonation" in call.prompt.split("<DATA")[0]:
+            return {"evidence": "its words", "resonation": 2, "expression": 3, "reception": 4}
+        answer = data.rpartition("ASSISTANT'S ANSWER")[2]
+        return {"evidence": "its words", "verdict": "yes" if "means" in answer else "no"}
+    if '"used_memory_fact"' in asked:
+        notes = re.findall(r"^- (.*)$", data, re.M)
+        return {"answer": "By all means.", "used_memory_fact": notes[0] if notes else ""}
+    if '"facts"' in asked:
+        turns = re.findall(r"^\[(\d+)\] user: (.*)$", data, re.M)
+        return {"facts": [fact(int(number), text) for number, text in turns[:3]]}
+    assert '"action"' in asked
+    return {"action": "ADD", "memory": None, "text": None}
+
+
+def fact(number: int, text: str) -> dict[str, Any]:
+    rest = {"label": "UNMAPPED", "confidence": 0.8, "time_scope": "unknown", "attitude": None}
+    told = {"text": f"Once said: {text[:60]}", "type": "direct", "evidence": [number]}
+    return {**told, **rest, "emotion": None}
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(run_command.app, [*map(str, words)])
+
+
+def score(*words: Any) -> Result:
+    return CliRunner().invoke(score_command.app, [*map(str, words)])
+
+
+def scored(*words: Any) -> Any:
+    result = score(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def assert_one_line(result: Result, *said: str) -> None:
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    for word in said:
+        assert word in result.stderr, result.stderr
+
+
+def told(server: Any, folder: Path) -> list[Any]:
+    return ["--base-url", server.url, "--replies", folder / "replies.sqlite"]
+
+
+# --- an invented release ---
+
+GOLD = "Keeps bees on the roof"
+PA, PF, MANNER, VRA, CF, EI = "a1", "a2", "a3", "a4", "a5", "a6"
+
+
+def history(word: str) -> list[str]:
+    return [f"good morning, how are {word} made", f"my {word} stand by the window", "thank you"]
+
+
+def entry(name: str, ability: int, word: str, label: str = "Possessions/Pet") -> tuple[Any, Any]:
+    """One row and its reference: the gold memory was read from the second thing the user said."""
+    turns = []
+    for text in history(word):
+        turns += [{"role": "user", "text": text}, {"role": "assistant", "text": "I see."}]
+    memory = {
+        "memory_id": "m2",
+        "value": f"Owns {word}, which nobody was told",
+        "label": label,
+        "evidence": {"session_id": "s", "utterance_index": [2], "text": history(word)[1]},
+    }
+    other = {
+        "memory_id": "m1",
+        "value": f"Wonders how {word} are made",
+        "label": "Thoughts/Curiosity",
+    }
+    count = 3 if ability == 5 else 1
+    queries = [
+        {"query_id": f"{name}:{n}", "query": f"What should I do about the {word} of day {n}?"}
+        for n in range(count)
+    ]
+    head = {"benchmark_id": name, "session_id": name, "task": "task4", "stratum": "s3cret"}
+    selected = {key: memory[key] for key in ("memory_id", "value")}
+    given = {"query": queries[0]["query"], "selected_memory": selected}
+    audit = {"conversation": turns, "source_dataset_file": None}
+    body = {"query": queries[0]["query"], "queries": queries, "model_input": given}
+    gold = {"memory_key": "m2", "selected_memory": selected, "extracted_memory": [other, memory]}
+    return {**head, "input": {**body, "audit_context": audit}}, {**head, "gold": gold}
+
+
+ENTRIES = [
+    (1, entry(PA, 1, "bees")),
+    (2, entry(PF, 2, "lamps", "Preferences/Shopping")),
+    (2, entry(MANNER, 2, "lists", "Preferences/Interaction_Preferences")),
+    (3, entry(VRA, 3, "dragons", "UNMAPPED")),
+    (4, entry(CF, 4, "peanuts", "Constraints_and_Boundaries/Disliked_Topics")),
+    (5, entry(EI, 5, "letters")),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for ability in {ability for ability, _ in ENTRIES}:
+        folder = tmp_path / "release" / "dev" / f"task4_ability{ability}"
+        mine = [pair for a, pair in ENTRIES if a == ability]
+        write_lines(folder / "model_input.jsonl", [one for one, _ in mine])
+        write_lines(folder / "reference_output.jsonl", [other for _, other in mine])
+    return tmp_path / "release"
+
+
+# --- runs ---
+
+
+@pytest.fixture(scope="module")
+def dev(alpsbench: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first five real rows of each ability, with their references."""
+    root = tmp_path_factory.mktemp("dev")
+    for file in (alpsbench / "dev").glob("task4_ability*/*.jsonl"):
+        target = root / file.relative_to(alpsbench)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("rb") as stream:
+            target.write_bytes(b"".join(islice(stream, 5)))
+    return root
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: Path) -> None:
+    """Twenty-five real rows of all abilities; official rows come out, and can be scored."""
+    out = tmp_path / "run"
+    with scripted_server(answers) as server:
+        words = ["--system", system, "--data", dev, "--out", out]
+        model = ["--chat-model", "openai:scripted", *told(server, tmp_path)]
+        result = run(*words, *model, "--json")
+        assert result.exit_code == 0, result.output
+        rows, predicted = lines(out / "rows.jsonl"), lines(out / "predictions.jsonl")
+        asked = read_rows(dev, "dev").rows
+        assert len(asked) == 25
+        assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted]
+        assert [row["item"] for row in rows] == list(asked)
+        assert not any(row["error"] for row in rows)
+        for row in predicted:
+            ids = [one["query_id"] for one in row["responses"]]
+            assert ids == [query.query_id for query in asked[row["benchmark_id"]].queries]
+            assert {tuple(one) for one in row["responses"]} == {
+                ("query_id", "response", "used_memory_fact")
+            }
+        summary = json.loads(result.stdout)
+        assert {a: one["answered"] for a, one in summary["answers"].items()} == {
+            **{f"ability{n}": 5 for n in range(1, 5)},
+            "ability5": 25,
+        }
+        found = scored(
+            out,
+            "--data",
+            dev,
+            "--judge-model",
+            "openai:judge",
+            "--verdicts",
+            tmp_path / "verdicts",
+            *told(server, tmp_path),
+        )
+    judged = sum(one["judge"]["judged"] for one in found["dimensions"].values())
+    assert judged == 45
+    retrieval = found["retrieval"]
+    if system in ("turns", "extractive"):
+        assert retrieval["gold_stored"]["mean"] == 1.0
+        assert retrieval["recognised_by"] == {"text": 0, "evidence": 45, "overlap": 0}
+        assert retrieval["recall"]["10"]["n"] == 45
+    elif system == "gold-memory":
+        assert retrieval["recognised_by"] == {"text": 45, "evidence": 0, "overlap": 0}
+        assert retrieval["recall"]["10"]["mean"] == 1.0
+    elif system == "none":
+        assert retrieval["nothing_stored"] == 45
+        assert retrieval["recall"] == {"1": None, "5": None, "10": None}
+    elif system == "full-dialogue":
+        assert retrieval["not_searched"] == 45
+
+
+def texts(value: Any) -> Iterable[str]:
+    """All texts in whatever a system was given."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Turn):
+        yield value.text
+    elif isinstance(value, MemoryItem):
+        yield from (str(getattr(value, name)) for name in value.__slots__)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from texts(inner)
+
+
+def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) -> None:
+    """A spy on all of the dev rows of persona awareness, whose input carries the gold."""
+    Spy.seen.clear()
+    user = ""
+    result = run(
+        "--system",
+        "memory.testing:Spy",
+        "--data",
+        alpsbench,
+        "--ability",
+        1,
+        "--out",
+        tmp_path / "run",
+        "--in-flight",
+        1,
+    )
+    assert result.exit_code == 0, result.output
+    rows = read_rows(alpsbench, "dev", (1,), with_gold=True).rows
+    assert {name for name, _ in Spy.seen} == {"open", "ingest", "respond"}
+    seen: dict[str, str] = {}
+    for name, given in Spy.seen:
+        user = given if name == "open" else user
+        seen[user] = "\n".join([seen.get(user, ""), *texts(given)])
+    assert list(seen) == list(rows)
+    for name, row in rows.items():
+        assert row.gold is not None
+        rightly = [turn.text for turn in row.history] + [query.text for query in row.queries]
+        assert row.gold.selected.text not in seen[name] or any(
+            row.gold.selected.text in text for text in rightly
+        )
+    ingested = [given for name, given in Spy.seen if name == "ingest"]
+    assert ingested == [row.history for row in rows.values()]
+    assert [given for name, given in Spy.seen if name == "respond"] == [
+        query.text for row in rows.values() for query in row.queries
+    ]
+
+
+@pytest.mark.parametrize("system", [one for one in SYSTEMS if one != "gold-memory"])
+def test_nothing_of_the_reference_is_in_a_prompt(system: str, root: Path, tmp_path: Path) -> None:
+    """Neither the gold nor the stratum, in what the model, the retriever or the store gets."""
+    with scripted_server(answers) as server:
+        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
+        assert (
+            run("--system", system, "--data", root, "--out", tmp_path / "run", *model).exit_code
+            == 0
+        )
+        prompts = "\n".join(server.prompts())
+    kept = (tmp_path / "run" / "rows.jsonl").read_text(encoding="utf-8")
+    assert not re.search("nobody was told|s3cret|Wonders how", prompts + kept)
+
+
+def test_references_are_not_even_opened(root: Path, tmp_path: Path) -> None:
+    """A split without references will do for every system but the control."""
+    for file in root.rglob("reference_output.jsonl"):
+        file.write_text("not JSON\n")
+    assert run("--system", "extractive", "--data", root, "--out", tmp_path / "run").exit_code == 0
+    with scripted_server(answers) as server:
+        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
+        result = run("--system", "gold-memory", "--data", root, "--out", tmp_path / "gold", *model)
+    assert_one_line(result, "reference_output.jsonl:1", "not valid JSON")
+
+
+def test_the_control_is_shown_the_gold_memories_and_no_history(root: Path, tmp_path: Path) -> None:
+    with scripted_server(answers) as server:
+        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
+        words = ["--system", "gold-memory", "--data", root, "--out", tmp_path / "run"]
+        assert run(*words, *model).exit_code == 0
+        assert len(server.calls) == 8
+        assert all("nobody was told" in prompt for prompt in server.prompts())
+        assert all("Wonders how" in prompt for prompt in server.prompts())
+        assert not any("by the window" in prompt for prompt in server.prompts())
+
+
+class Pretender(Turns):
+    """Is called like the control, and is not it."""
+
+    def load(self, items: Sequence[MemoryItem]) -> None:
+        raise AssertionError("gold was loaded")
+
+    def respond(self, query: str) -> Response:
+        return Response("a")
+
+
+def test_a_class_of_anyones_is_never_given_gold(root: Path, tmp_path: Path) -> None:
+    words = ["--data", root, "--out", tmp_path / "run"]
+    assert run("--system", "tests.test_task4:Pretender", *words).exit_code == 0
+
+
+def test_a_history_is_read_once_for_all_its_questions(root: Path, tmp_path: Path) -> None:
+    Spy.seen.clear()
+    run("--system", "memory.testing:Spy", "--data", root, "--ability", 5, "--out", tmp_path / "run")
+    assert [name for name, _ in Spy.seen].count("ingest") == 1
+    assert [name for name, _ in Spy.seen].count("respond") == 3
+
+
+class Moody(Turns):
+    """Fails at some questions."""
+
+    def respond(self, query: str) -> Response:
+        if "day 1" in query or "bees" in query:
+            raise SystemFailure("in no mood")
+        return Response("an answer", "", tuple(self.search(query, self.k)))
+
+
+def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_path: Path) -> None:
+    """Failures are counted by cause; a row without any answer is a failed row."""
+    out = tmp_path / "run"
+    result = run("--system", "tests.test_task4:Moody", "--data", root, "--out", out, "--json")
+    summary = json.loads(result.stdout)
+    assert summary["rows"] == {"attempted": 6, "done": 5, "failed": {"in no mood": 1}}
+    assert summary["answers"]["ability5"]["failed"] == {"in no mood": 1}
+    found = scored(out, "--data", root, "--ability", 1, "--ability", 5)
+    assert found["dimensions"]["pa"]["causes"]["missing"]["count"] == 1
+    assert found["dimensions"]["ei_en"]["answered"] == 2
+    assert found["dimensions"]["ei_en"]["retrieval"]["questions"] == 2
+
+
+def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
+    root: Path, tmp_path: Path
+) -> None:
+    """Hard case 63: a process killed within a history leaves nothing of it, and no call twice."""
+    held = threading.Event()
+
+    def choose(call: Call) -> str:
+        if not held.is_set() and "dragons of day" in call.prompt:
+            held.set()
+            return "hang"
+        return "perfect"
+
+    with scripted_server(answers, choose) as server:
+        words = [
+            *map(
+                str,
+                [
+                    "--system",
+                    "mem0",
+                    "--data",
+                    root,
+                    "--chat-model",
+                    "openai:m",
+                    "--in-flight",
+                    1,
+                    *told(server, tmp_path),
+                ],
+            )
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "task4.run", *words, "--out", str(tmp_path / "run")],
+            cwd=HOUSE,
+            env=dict(os.environ),
+            stderr=subprocess.DEVNULL,
+        )
+        assert held.wait(60)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = lines(tmp_path / "run" / "rows.jsonl")
+        assert [row["item"] for row in kept] == [PA, PF, MANNER]
+        hung = len(server.calls)
+        result = run(*words, "--out", tmp_path / "run", "--resume")
+        assert result.exit_code == 0, result.output
+        bodies = [json.dumps(call.body, sort_keys=True) for call in server.calls]
+        assert bodies.count(bodies[hung - 1]) == 2
+        assert len(bodies) == len(set(bodies)) + 1  # but for the one that hung
+        assert run(*words, "--out", tmp_path / "other").exit_code == 0
+    for name in KEPT:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_a_budget_stops_the_run_and_a_larger_one_goes_on(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with scripted_server(answers) as server:
+        words = [
+            "--system",
+            "turns",
+            "--data",
+            root,
+            "--chat-model",
+            "openai:m",
+            "--in-flight",
+            1,
+            "--out",
+            out,
+            *told(server, tmp_path),
+        ]
+        plan = json.loads(run(*words, "--dry-run", "--json").stdout)["openai:m"]
+        enough = (plan["tokens_in"] + plan["tokens_out"]) // 8 + 60  # for one call and some more
+        assert_one_line(run(*words, "--max-tokens-total", enough), "budget")
+        assert 1 <= len(server.calls) < 8
+        assert run(*words, "--resume").exit_code == 0
+        assert len(server.calls) == 8
+
+
+def test_a_dry_run_tells_the_calls(root: Path, tmp_path: Path) -> None:
+    with scripted_server(answers) as server:
+        words = [
+            "--system",
+            "turns",
+            "--data",
+            root,
+            "--chat-model",
+            "openai:m",
+            "--out",
+            tmp_path / "run",
+            *told(server, tmp_path),
+        ]
+        plan = json.loads(run(*words, "--dry-run", "--json").stdout)
+        assert plan["openai:m"]["calls"] == 8
+        assert not server.calls
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--system", "turns"], "--chat-model"),
+        (["--system", "mem0"], "--chat-model"),
+        (["--system", "copy"], "no memory system is called that"),
+        (["--system", "extractive", "--ability", "6"], "--ability 6"),
+        (["--system", "extractive", "--split", "test"], "no split `test`"),
+        (["--system", "extractive", "--retriever", "bm52"], "bm52"),
+        ([], "--system"),
+    ],
+    ids=str,
+)
+def test_faulty_options_of_a_run_are_one_line(
+    root: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    assert_one_line(run(*words, "--data", root, "--out", tmp_path / "run"), said)
+
+
+def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
+    root: Path, tmp_path: Path
+) -> None:
+    folder = root / "dev" / "task4_ability4"
+    for name in ("model_input.jsonl", "reference_output.jsonl"):
+        (folder / name).write_text((folder.with_name("task4_ability3") / name).read_text())
+    words = ["--system", "extractive", "--data", root, "--out", tmp_path / "run"]
+    assert_one_line(run(*words), f"`{VRA}` stands in ability 3 too")
+    for file in folder.iterdir():
+        file.unlink()
+    assert_one_line(run(*words, "--ability", 4), "task4_ability4")
+    assert run(*words).exit_code == 0
+
+
+# --- questions ---
+
+
+def test_dimensions_of_the_real_questions(alpsbench: Path) -> None:
+    """The two kinds of preference by the gold's label, emotional intelligence by language."""
+    questions = questions_of(read_rows(alpsbench, "dev", with_gold=True).rows.values())
+    counts = {
+        name: sum(q.dimension == name for q in questions)
+        for name in (
+            "pa",
+            "pf_general",
+            "pf_interaction",
+            "vra",
+            "cf",
+            "ei_en",
+            "ei_cn",
+            "ei_other",
+        )
+    }
+    assert counts == {
+        "pa": 97,
+        "pf_general": 189,
+        "pf_interaction": 44,
+        "vra": 74,
+        "cf": 55,
+        "ei_en": 35,
+        "ei_cn": 40,
+        "ei_other": 0,
+    }
+    for question in questions:
+        if question.dimension.startswith("ei"):
+            language = {"ei_cn": "chinese", "ei_en": "english"}[question.dimension]
+            assert question.row.benchmark_id.startswith(language)
+        assert question.memory.evidence is not None
+        assert question.memory.text not in question.others
+
+
+# --- recognising the gold memory ---
+
+TURNS = tuple(Turn("user", text) for text in ("hello", "I keep bees", "hello", "bye"))
+
+
+def gold(text: str = GOLD, turns: tuple[int, ...] = (1,)) -> MemoryItem:
+    return MemoryItem(text, evidence=Evidence("", turns, "")) if turns else MemoryItem(text)
+
+
+def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[Stored]:
+    return [Stored(text, frozenset(turns)) for text, turns in pairs]
+
+
+@pytest.mark.parametrize(
+    ("memories", "by", "places"),
+    [
+        (stored(("keeps  BEES on the roof", ()), ("x", (1,))), "text", {0}),
+        (stored(("x", (0, 1)), ("y", (2,)), ("z", (1,))), "evidence", {0, 2}),
+        (stored(("I keep bees", ()), ("y", (2,))), "evidence", {0}),
+        (stored(("Keeps bees upon his roof", ()), ("y", (2,))), "overlap", {0}),
+        (stored(("Has a roof", ()), ("y", (2,))), None, set()),
+        ([], None, set()),
+    ],
+    ids=str,
+)
+def test_the_gold_memory_is_recognised_in_three_ways(
+    memories: list[Stored], by: str | None, places: set[int]
+) -> None:
+    assert recognise(gold(), TURNS, memories) == (by, places)
+
+
+def test_a_turn_that_was_said_twice_is_found_where_it_stood_first() -> None:
+    """`turns` stores it once, as read from the first."""
+    assert recognise(gold(turns=(2,)), TURNS, stored(("hello", (0,)))) == ("evidence", {0})
+
+
+def test_a_long_memory_is_not_alike_for_holding_all_words() -> None:
+    assert likeness(GOLD, f"{GOLD} and twenty other things that nobody would ever ask about") < 0.5
+    assert likeness(GOLD, GOLD) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("hits", "k", "expected"),
+    [
+        ([2, 0, 1], 1, False),
+        ([2, 0, 1], 5, True),
+        ([0], 1, True),
+        ([0], 10, True),
+        ([2], 1, False),
+        ([2], 5, None),  # the store has three, and only one was looked for
+        ([2, 1], 5, None),
+        ([None, 0], 1, False),
+        ([None, 0], 5, True),
+    ],
+    ids=str,
+)
+def test_recall_is_defined_where_so_many_were_looked_for(
+    hits: list[int | None], k: int, expected: bool | None
+) -> None:
+    memories = stored((GOLD, ()), ("x", ()), ("y", ()))
+    assert find(gold(), TURNS, memories, hits).within(k) is expected
+
+
+# --- scores ---
+
+
+def predictions(path: Path, rows: Iterable[Any]) -> Path:
+    write_lines(path, list(rows))
+    return path
+
+
+def response(name: str, text: Any = "by all means", used: Any = "", n: int = 0) -> dict[str, Any]:
+    one = {"query_id": f"{name}:{n}", "response": text, "used_memory_fact": used}
+    return {"benchmark_id": name, "responses": [one]}
+
+
+def test_without_a_judge_the_rest_is_reported_and_what_is_missing_is_said(
+    root: Path, tmp_path: Path
+) -> None:
+    path = predictions(tmp_path / "p.jsonl", [response(PA), response(VRA), response(CF)])
+    found = scored(path, "--data", root)
+    assert [what.split(":")[0] for what in found["missing"]] == [
+        "no judge was named",
+        "predictions hold no hits",
+    ]
+    assert found["judge"] is None
+    assert found["retrieval"] is None
+    assert set(found["dimensions"]) == {"pa", "vra", "cf"}
+    shown = score(path, "--data", root).stdout
+    assert "missing: no judge was named" in shown
+    assert "persona awareness: 1 of 1 answered" in shown
+
+
+def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Path) -> None:
+    """Hard case 49: what isn't answered is told by cause, and no fault of a line stops the rest."""
+    rows: list[Any] = [
+        response(PA),
+        {"benchmark_id": PF, "answer": "of its own", "used_memory_fact": None},  # one question
+        response(MANNER, 7),  # faulty
+        response(VRA, "  "),  # empty
+        response(CF),
+        response(CF),  # repeated
+        response(EI, n=0),
+        response(EI, n=9),  # no such question
+        response("nobody"),
+        {"benchmark_id": EI, "responses": "none"},
+        {"responses": []},
+        ["x"],
+    ]
+    path = predictions(tmp_path / "p.jsonl", rows)
+    found = scored(path, "--data", root)
+    counts = {
+        name: {cause: t["count"] for cause, t in one["causes"].items() if t["count"]}
+        for name, one in found["dimensions"].items()
+    }
+    assert counts == {
+        "pa": {"answered": 1},
+        "pf_general": {"answered": 1},
+        "pf_interaction": {"faulty": 1},
+        "vra": {"empty": 1},
+        "cf": {"repeated": 1},
+        "ei_en": {"answered": 1, "missing": 2},
+    }
+    assert {name: t["count"] for name, t in found["others"].items()} == {
+        "unknown": 2,
+        "unusable": 2,
+        "malformed": 1,
+    }
+    assert found["lines"] == 12
+    assert found["dimensions"]["pf_interaction"]["causes"]["faulty"]["faults"]
+
+
+def judge(server: Any, tmp_path: Path, *more: Any) -> list[Any]:
+    folder = ["--verdicts", tmp_path / "verdicts"]
+    return ["--judge-model", "openai:j", *folder, *told(server, tmp_path), *more]
+
+
+def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
+    """Hard case 46: an outage is neither right nor wrong, and the same command asks again."""
+    rows = [response(PA), response(PF, "no"), response(MANNER), response(VRA), response(CF, "no")]
+    path = predictions(tmp_path / "p.jsonl", rows)
+
+    def choose(call: Call) -> str:
+        return "truncated" if "dragons" in call.prompt else "perfect"
+
+    with scripted_server(answers, choose) as server:
+        found = scored(path, "--data", root, *judge(server, tmp_path))["dimensions"]
+        assert {
+            name: one["judge"]["score"] and one["judge"]["score"]["mean"]
+            for name, one in found.items()
+        } == {"pa": 1.0, "pf_general": 0.0, "pf_interaction": 1.0, "vra": None, "cf": 0.0}
+        assert found["vra"]["judge"]["unjudged"] == {"cut at the output limit": 1}
+        assert (found["vra"]["judge"]["judged"], found["vra"]["answered"]) == (0, 1)
+        server.choose = lambda call: "perfect"
+        server.calls.clear()
+        again = scored(path, "--data", root, *judge(server, tmp_path))
+        assert again["dimensions"]["vra"]["judge"]["score"]["mean"] == 1.0
+        assert len(server.calls) == 1
+    kept = lines(tmp_path / "verdicts" / "rows.jsonl")
+    assert all(row["result"]["raw"] and row["result"]["prompt"] for row in kept)
+
+
+def test_nothing_judged_is_no_score(root: Path, tmp_path: Path) -> None:
+    path = predictions(tmp_path / "p.jsonl", [response(PA)])
+    with scripted_server(answers, "refusal") as server:
+        result = score(path, "--data", root, *judge(server, tmp_path))
+    assert_one_line(result, "none of 1 answers could be judged", "refused")
+
+
+def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Path) -> None:
+    path = predictions(tmp_path / "p.jsonl", [response(PA), response(EI)])
+    with scripted_server(answers) as server:
+        scored(path, "--data", root, *judge(server, tmp_path))
+        assert len(server.calls) == 2
+        for prompt in server.prompts():
+            assert "nobody was told" in prompt
+            assert "Wonders how" in prompt
+            assert "What should I do about the" in prompt
+            assert "s3cret" not in prompt
+
+
+def test_emotional_intelligence_has_three_grades_and_rows_for_clusters(
+    root: Path, tmp_path: Path
+) -> None:
+    """Three answers of one row are one draw: equal means over clusters give Wilson's interval."""
+    path = predictions(tmp_path / "p.jsonl", [response(EI, n=n) for n in range(3)])
+    with scripted_server(answers) as server:
+        found = scored(path, "--data", root, *judge(server, tmp_path))["dimensions"]["ei_en"]
+    grades = found["judge"]["grades"]
+    assert {name: one["mean"] for name, one in grades.items()} == {
+        "resonation": 2.0,
+        "expression": 3.0,
+        "reception": 4.0,
+        "mean": 3.0,
+    }
+
+
+def test_memory_used_where_it_must_not_be_has_its_own_denominators(
+    root: Path, tmp_path: Path
+) -> None:
+    """Answers that don't tell what they used are in the last share alone."""
+    owns = "Owns dragons, which nobody was told"
+    told, untold = response(VRA, "no more", owns), response(CF, "Owns peanuts, nobody was told")
+    del untold["responses"][0]["used_memory_fact"]
+    path = predictions(tmp_path / "p.jsonl", [told, untold])
+    found = scored(path, "--data", root)["over_personalization"]
+    shares = {
+        name: {
+            key: share and (share["mean"], share["n"])
+            for key, share in one.items()
+            if isinstance(share, dict | None)
+        }
+        for name, one in found.items()
+    }
+    assert shares == {
+        "vra": {
+            "names_a_memory": (1.0, 1),
+            "names_the_memory": (1.0, 1),
+            "memory_in_answer": (0.0, 1),
+        },
+        "cf": {"names_a_memory": None, "names_the_memory": None, "memory_in_answer": (1.0, 1)},
+    }
+    assert (found["cf"]["answered"], found["cf"]["tell_what_they_used"]) == (1, 0)
+
+
+def test_verdicts_of_other_answers_are_not_taken_for_these(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    with scripted_server(answers) as server:
+        predictions(path, [response(PA)])
+        scored(path, "--data", root, *judge(server, tmp_path))
+        predictions(path, [response(PA, "another answer")])
+        result = score(path, "--data", root, *judge(server, tmp_path))
+    assert_one_line(result, "they differ in answers.hash")
+
+
+def test_a_dry_run_of_a_judge_asks_nothing(root: Path, tmp_path: Path) -> None:
+    path = predictions(tmp_path / "p.jsonl", [response(PA), response(EI)])
+    with scripted_server(answers) as server:
+        result = score(path, "--data", root, *judge(server, tmp_path, "--dry-run", "--votes", 3))
+        assert json.loads(result.stdout)["openai:j"]["calls"] == 6
+        assert not server.calls
+    assert not (tmp_path / "verdicts").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "said"),
+    [
+        ([response("nobody")], [], "not one of 1 lines answers a question (unknown: 1)"),
+        ([["x"]], [], "malformed: 1"),
+        ([], [], "empty"),
+        ([response(PA)], ["--votes", "3"], "--judge-model"),
+        ([response(PA)], ["--ability", "7"], "--ability 7"),
+        ([response(PA)], ["--judge-model", "gpt"], "gpt"),
+    ],
+    ids=str,
+)
+def test_faulty_input_of_a_score_is_one_line(
+    root: Path, tmp_path: Path, rows: list[Any], words: list[str], said: str
+) -> None:
+    path = predictions(tmp_path / "p.jsonl", rows)
+    assert_one_line(score(path, "--data", root, *words), said)
+
+
+def test_a_folder_that_is_no_run_is_one_line(root: Path, tmp_path: Path) -> None:
+    assert_one_line(score(tmp_path, "--data", root), "neither a finished run")
+
+
+def test_the_sample_is_named_as_such(tmp_path: Path) -> None:
+    """No data, no model: everything runs, and says what it is."""
+    result = run("--system", "extractive", "--limit", 3, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "not AlpsBench" in result.stderr
+    assert "no model" in result.stderr
+    shown = score(tmp_path / "run").stdout
+    assert "not AlpsBench" in shown
+    assert "recall@10" in shown
+
+
+def row_with(text: str, extracted: Sequence[str]) -> Task4Row:
+    items = tuple(MemoryItem(one, id=f"m{n}") for n, one in enumerate(extracted))
+    return Task4Row("b", "s", 1, (Query("q", "?"),), TURNS, 1, Task4Gold(MemoryItem(text), items))
+
+
+def test_a_selected_memory_that_was_not_extracted_is_loaded_too() -> None:
+    assert [m.text for m in gold_memories(row_with("a", ["b", "c"]))] == ["a", "b", "c"]
+    assert [m.text for m in gold_memories(row_with("c", ["b", "c"]))] == ["b", "c"]
