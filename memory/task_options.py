@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chat_models.session import ChatOptions
 from harness.configurations import Configuration, parse_configurations
 from harness.errors import UserError
-from harness.run_folder import OnExisting
+
+if TYPE_CHECKING:
+    from chat_models.session import ChatOptions
+    from harness.run_folder import OnExisting
 
 KEPT = "what was finished is kept; go on with --resume"
 
@@ -39,8 +41,8 @@ class TaskOptions:
     configurations: tuple[Configuration, ...]
     label: str
     system_settings: Mapping[str, str]
+    chats: ChatOptions
     chat_model: str | None = None
-    chats: ChatOptions = field(default_factory=ChatOptions)
     data: Path | None = None
     split: str = "dev"
     limit: int | None = None
@@ -150,6 +152,8 @@ def _read(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> TaskOptions:
+    from chat_models.session import ChatOptions
+
     if system is None:
         raise UserError("no memory system named. Try --system turns")
     if overwrite and (resume or retry_failed):

@@ -21,6 +21,8 @@ QUERIES = {
     "Personal_Background/Occupation": "my job, I work as, my profession, my company, my career",
     "Personal_Background/Location": "I live in, I am from, my city, my country, moved to",
     "Personal_Background/Family": "my family, my parents, my children, my brother or sister",
+    "Social_Relationships/Family": "my wife and children, my mother, my father and I get along",
+    "Social_Relationships/Adversarial": "my enemy, my neighbour bothers me, we quarrel",
     "Social_Relationships/Friends": "my friend, my friends and I",
     "Social_Relationships/Partners": "my wife, my husband, my girlfriend, my boyfriend, my partner",
     "Social_Relationships/Colleagues": "my colleague, my boss, my coworkers, my team at work",

@@ -1,0 +1,515 @@
+"""Task 1 as a run: every system on real dialogues, killed and resumed, what it says and refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from chat_models.cache import ReplyCache
+from corpus.inputs import read_inputs
+from corpus.records import Evidence, MemoryItem, Turn
+from corpus.tracks import track
+from memory.base import Action, Operation, SystemFailure
+from memory.item_json import item_json, operations_json, writable
+from memory.registry import names
+from memory.store import MemoryStore, replay
+from memory.taxonomy import UNMAPPED, Label
+from memory.turns import Turns
+from task1.extractive import QUERIES
+from task1.predictions import read_memory_rows
+from task1.run import app
+from tests.conftest import HOUSE, write_lines
+from tests.scripted_memory import remembers
+from tests.scripted_server import Call, scripted_server
+
+MODEL = ("--chat-model", "openai:scripted")
+KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
+SYSTEMS = sorted({*names(), "extractive"})
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
+    return [
+        json.loads(line) for line in (folder / name).read_text(encoding="utf-8").split("\n")[:-1]
+    ]
+
+
+def summary_of(folder: Path) -> Any:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def release(folder: Path, dialogues: Sequence[Sequence[str]]) -> Path:
+    """A release whose dialogues hold these user turns."""
+    rows = [
+        {
+            "benchmark_id": f"s{i}__{i}",
+            "session_id": f"s{i}",
+            "input": {"sessions": [{"turns": [{"role": "user", "text": t} for t in turns]}]},
+        }
+        for i, turns in enumerate(dialogues)
+    ]
+    write_lines(folder / "dev" / "task1" / "model_input.jsonl", rows)
+    return folder
+
+
+def items_of(value: Sequence[Any]) -> list[MemoryItem]:
+    return [item for item in map(read_back, value) if item is not None]
+
+
+def read_back(value: Any) -> MemoryItem | None:
+    """The item that `item_json` wrote."""
+    if value is None:
+        return None
+    told = value["evidence"]
+    return MemoryItem(
+        value["value"],
+        value["memory_id"],
+        value["label"],
+        value["type"],
+        value["confidence"],
+        value["time_scope"],
+        value["preference_attitude"],
+        value["emotion"],
+        told and Evidence(told["session_id"], tuple(told["utterance_index"]), told["text"]),
+    )
+
+
+def operations_of(value: Sequence[Any]) -> list[Operation]:
+    return [
+        Operation(Action(one["action"]), read_back(one["before"]), read_back(one["after"]))
+        for one in value
+    ]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_path: Path) -> None:
+    """What it did leads to what it says, and both are what the store holds."""
+    out = tmp_path / "run"
+    with scripted_server(remembers) as server:
+        told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
+        result = run(
+            *("--system", system, "--data", alpsbench, "--limit", 20, "--out", out, "--json"), *told
+        )
+    assert result.exit_code == 0, result.output
+    rows, predicted = rows_of(out), rows_of(out, "predictions.jsonl")
+    asked = list(read_inputs(alpsbench, "dev", track("task1"), 20).rows)
+    assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted] == asked
+    assert not any(row["error"] for row in rows)
+    store = MemoryStore(out / "memory.sqlite")
+    for row, prediction in zip(rows, predicted, strict=True):
+        found = row["result"]
+        assert prediction["memory_items"] == found["memory_items"]
+        items = items_of(found["memory_items"])
+        assert store.memories(row["item"]) == items
+        done = operations_of(found["operations"])
+        assert replay(done) == items
+        if system != "none":  # which has no store
+            assert [entry.operation for entry in store.history(row["item"])] == done
+    summary = summary_of(out)
+    assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}}
+    assert summary["memories"] == sum(len(row["memory_items"]) for row in predicted)
+    assert json.loads(result.stdout) == summary
+    read = read_memory_rows(out / "predictions.jsonl")
+    assert len(read.rows) == 20
+    assert not any(row.fault for row in read.rows)
+    assert {t.count for t in (read.malformed, read.left_out, read.without_value)} == {0}
+    asks = system == "mem0"
+    assert bool(server.calls) == bool(summary["calls"]) == asks
+    if asks:
+        # Of a memory that is new and then reworded, or taken back, no more is stored than that.
+        assert {a for a, n in summary["operations"].items() if n} == {"ADD", "NOOP"}
+        assert 0 < summary["unknown_labels"] < summary["calls"]
+        assert len(server.calls) <= summary["calls"]  # equal requests are sent once
+    if system in ("turns", "extractive", "full-dialogue"):
+        assert summary["operations"]["ADD"] == summary["memories"] > 20
+
+
+def test_without_a_model_the_sample_runs_and_says_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("--system", "turns", "--retriever", "bm25")
+    assert result.exit_code == 0, result.output
+    assert "sample, not AlpsBench" in result.stderr
+    assert "no model: " in result.stderr
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("task1-turns-")
+    summary = summary_of(folder)
+    assert (summary["chat_models"], summary["calls"], summary["cost"]) == ([], 0, 0)
+    assert summary["predictions"] == summary["data"]["rows"] > 100
+    before = {name: (folder / name).read_bytes() for name in KEPT}
+    assert run("--system", "turns").exit_code == 0  # the same run, taken up without asking
+    assert {name: (folder / name).read_bytes() for name in KEPT} == before
+
+
+def test_every_label_but_unmapped_is_asked() -> None:
+    assert {*QUERIES, UNMAPPED} == {*Label.__args__}
+
+
+def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_path: Path) -> None:
+    data = release(
+        tmp_path / "release",
+        [
+            [
+                "Convert 12 inches to centimetres",
+                "Sort these numbers: 4 1 3",
+                "My old cat chases the dog, and both are my pets",
+                "Thanks",
+                "Thanks",
+            ],
+            [],
+            ["  "],
+            ["Only this, about my job"],
+        ],
+    )
+    out = tmp_path / "run"
+    words = ("--system", "extractive", "--data", data, "--out", out)
+    assert run(*words, "--system-set", "top=1").exit_code == 0
+    found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
+    assert [[item["value"] for item in items] for items in found] == [
+        ["My old cat chases the dog, and both are my pets"],
+        [],
+        [],
+        ["Only this, about my job"],
+    ]
+    [chosen] = found[0]
+    assert chosen["label"] == "Possessions/Pet"
+    assert (chosen["memory_id"], chosen["type"]) == ("m1", "direct")
+    assert chosen["evidence"]["utterance_index"] == [2]
+    assert run(*words, "--overwrite", "--system-set", "top=9").exit_code == 0
+    found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
+    # Once each, in the order of the dialogue.
+    assert [item["evidence"]["utterance_index"] for item in found[0]] == [[0], [1], [2], [3]]
+
+
+def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
+    data = release(tmp_path / "release", [["b", "a", "c"]])
+    out = tmp_path / "run"
+    told = ("--retriever", "constant", "--data", data, "--out", out)
+    assert run("--system", "extractive", *told).exit_code == 0
+    [row] = rows_of(out, "predictions.jsonl")
+    assert [item["value"] for item in row["memory_items"]] == ["b", "a"]
+    assert {item["label"] for item in row["memory_items"]} == {next(iter(QUERIES))}
+
+
+# --- stopped and taken up again -----------------------------------------------------------------
+
+
+def command(*words: Any) -> list[str]:
+    return [sys.executable, "-m", "task1.run", *map(str, words)]
+
+
+@pytest.mark.parametrize("moment", [1, 30])
+def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path: Path) -> None:
+    """No call whose reply was stored is repeated, no memory is lost, all bytes are equal."""
+    words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 4)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    replies = tmp_path / "broken.sqlite"
+    with scripted_server(remembers) as server:
+        told = (*words, "--base-url", server.url)
+        assert run(*told, "--out", whole, "--replies", tmp_path / "whole.sqlite").exit_code == 0
+        every = len(server.calls)
+        assert every > moment + 4
+        server.calls.clear()
+        child: list[subprocess.Popen[bytes]] = []
+
+        def kill(call: Call) -> str:
+            if len(server.calls) >= moment and child[0].poll() is None:
+                child[0].send_signal(signal.SIGKILL)
+            return "perfect"
+
+        server.choose = kill
+        again = (*told, "--out", broken, "--replies", replies)
+        child.append(subprocess.Popen(command(*again), cwd=HOUSE, stderr=subprocess.DEVNULL))
+        assert child[0].wait() == -signal.SIGKILL
+        done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
+        assert len(done) < 20
+        assert not (broken / "predictions.jsonl").exists()
+        stored = len(ReplyCache(replies)) if replies.exists() else 0
+        if moment > 8:  # the four under way may be lost, and no others
+            assert stored >= moment - 4
+        server.calls.clear()
+        result = run(*again, "--resume")
+        assert result.exit_code == 0, result.output
+        assert len(server.calls) == every - stored
+    for name in KEPT:
+        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    store = MemoryStore(broken / "memory.sqlite")
+    for row in rows_of(broken, "predictions.jsonl"):
+        assert store.memories(row["benchmark_id"]) == items_of(row["memory_items"])
+
+
+class DiesOnce(Turns):
+    """Stores the third dialogue, then kills its process; a file remembers that it did."""
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        done = super().ingest(dialogue)
+        mark = Path(os.environ["DIES_ONCE"])
+        if self.user == "s2__2" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+
+def test_a_row_that_was_stored_but_not_kept_is_done_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = release(tmp_path / "release", [[f"I own {i} cups", "and a cup"] for i in range(5)])
+    monkeypatch.setenv("DIES_ONCE", str(tmp_path / "mark"))
+    out = tmp_path / "run"
+    words = (
+        *("--system", "tests.test_task1_run:DiesOnce", "--data", data, "--out", out),
+        *("--in-flight", 1),
+    )
+    first = subprocess.run(command(*words), cwd=HOUSE, capture_output=True, check=False)
+    assert first.returncode == -signal.SIGKILL
+    assert [row["item"] for row in rows_of(out)] == ["s0__0", "s1__1"]
+    before = MemoryStore(out / "memory.sqlite")
+    assert len(before.memories("s2__2")) == 2
+    before.close()
+    subprocess.run(command(*words, "--resume"), cwd=HOUSE, check=True, capture_output=True)
+    assert [len(row["memory_items"]) for row in rows_of(out, "predictions.jsonl")] == [2] * 5
+    # Not those of before under new ids, and no trace of them in the history.
+    again = rows_of(out)[2]["result"]
+    assert [item["memory_id"] for item in again["memory_items"]] == ["m1", "m2"]
+    assert [
+        entry.operation.action for entry in MemoryStore(out / "memory.sqlite").history("s2__2")
+    ] == [
+        Action.ADD,
+        Action.ADD,
+    ]
+
+
+def test_rows_do_not_hang_on_how_many_are_under_way(alpsbench: Path, tmp_path: Path) -> None:
+    outs = [tmp_path / "one", tmp_path / "many"]
+    with scripted_server(remembers) as server:
+        for out, count in zip(outs, (1, 8), strict=True):
+            told = ("--base-url", server.url, "--replies", "none", *MODEL, "--in-flight", count)
+            words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, "--out", out)
+            assert run(*words, *told).exit_code == 0
+    for name in KEPT:
+        assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes(), name
+
+
+# --- failures, budgets, plans -------------------------------------------------------------------
+
+
+def few(tmp_path: Path) -> Path:
+    return release(tmp_path / "release", [[f"I keep {i} bees", f"and {i} hens"] for i in range(6)])
+
+
+def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", few(tmp_path)
+    words = ("--system", "mem0", "--data", data, "--out", out, *MODEL, "--replies", "none")
+
+    def refuses_bees(call: Call) -> str:
+        return "refusal" if "I keep 3 bees" in call.prompt else "perfect"
+
+    with scripted_server(remembers, refuses_bees) as server:
+        result = run(*words, "--base-url", server.url, "--json")
+        assert result.exit_code == 0, result.output
+        summary = json.loads(result.stdout)
+        assert summary["rows"] == {"attempted": 6, "done": 5, "failed": {"refused": 1}}
+        assert summary["predictions"] == len(rows_of(out, "predictions.jsonl")) == 5
+        assert "failed: refused: 1" in result.stderr
+        assert rows_of(out)[3]["result"] is None
+        assert MemoryStore(out / "memory.sqlite").memories("s3__3") == []
+        server.choose = lambda call: "perfect"
+        server.calls.clear()
+        assert run(*words, "--base-url", server.url, "--retry-failed").exit_code == 0
+        assert all("I keep 3 bees" in prompt or "3 hens" in prompt for prompt in server.prompts())
+    assert summary_of(out)["rows"] == {"attempted": 6, "done": 6, "failed": {}}
+    assert [row["benchmark_id"] for row in rows_of(out, "predictions.jsonl")] == [
+        f"s{i}__{i}" for i in range(6)
+    ]
+
+
+def test_a_run_of_failures_alone_is_an_error(tmp_path: Path) -> None:
+    with scripted_server(remembers, "no json") as server:
+        result = run(
+            *("--system", "mem0", "--data", few(tmp_path), "--out", tmp_path / "run", *MODEL),
+            *("--base-url", server.url, "--replies", "none"),
+        )
+    assert result.exit_code == 2
+    assert "not one of 6 rows could be done (no JSON in the reply: 6)" in result.stderr
+    assert rows_of(tmp_path / "run", "predictions.jsonl") == []
+
+
+class Crashes(Turns):
+    """A user's own class with a fault in it."""
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        if "3 bees" in dialogue[0].text:
+            raise KeyError("a fault\nof its own")
+        if "4 bees" in dialogue[0].text:
+            raise SystemFailure("too many bees")
+        return super().ingest([Turn("user", "half a pair: \ud83d"), *dialogue])
+
+
+def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--system", "tests.test_task1_run:Crashes", "--data", few(tmp_path), "--out", out)
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    failed = summary_of(out)["rows"]["failed"]
+    assert failed == {"KeyError: 'a fault\\nof its own'": 1, "too many bees": 1}
+    [first, *_] = rows_of(out, "predictions.jsonl")
+    assert first["memory_items"][0]["value"] == "half a pair: \ufffd"  # or it couldn't be written
+
+
+def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", few(tmp_path)
+    with scripted_server(remembers) as server:
+        words = (
+            *("--system", "mem0", "--data", data, "--out", out, *MODEL),
+            *("--base-url", server.url, "--replies", tmp_path / "replies", "--in-flight", 1),
+            *("--system-set", "reply_tokens=500"),
+        )
+        [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
+        one = (plan["tokens_in"] + plan["tokens_out"]) // 6
+        stopped = run(*words, "--max-tokens-total", one + 150)
+        assert stopped.exit_code == 2
+        assert "budget reached" in stopped.stderr
+        sent = len(server.calls)
+        assert 0 < sent < 12
+        assert 0 < len(rows_of(out)) < 6
+        assert run(*words, "--resume").exit_code == 0
+        # Six extractions; of two facts a dialogue the second alone has to be decided on.
+        assert len(server.calls) == 12
+    assert summary_of(out)["calls"] == 12
+
+
+def test_a_dry_run_tells_calls_tokens_and_cost_and_sends_nothing(tmp_path: Path) -> None:
+    out, prices = tmp_path / "run", tmp_path / "prices.json"
+    prices.write_text('{"scripted": {"in": 1.0, "out": 2.0}}')
+    with scripted_server(remembers) as server:
+        words = (
+            *("--system", "mem0", "--data", few(tmp_path), "--out", out, *MODEL),
+            *("--base-url", server.url, "--replies", tmp_path / "replies", "--prices", prices),
+        )
+        planned = run(*words, "--dry-run", "--json")
+        assert planned.exit_code == 0, planned.output
+        [plan] = json.loads(planned.stdout).values()
+        assert (plan["calls"], plan["stored"]) == (6, 0)
+        assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
+        assert not server.calls
+        assert not out.exists()
+        assert run(*words).exit_code == 0
+        summary = summary_of(out)
+        assert summary["cost"] == pytest.approx(
+            (summary["tokens_in"] + 2 * summary["tokens_out"]) / 1e6
+        )
+        told = run(*words, "--dry-run")
+        assert "0 calls, 12 stored, 0 tokens in, at most 0 out, cost at most 0.0000" in told.stdout
+
+
+def test_the_fingerprint_says_what_differs(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", few(tmp_path)
+    words = ("--system", "extractive", "--data", data, "--out", out)
+    assert run(*words).exit_code == 0
+    for more, field in (
+        (("--system-set", "top=3"), "system.settings.top"),
+        (("--retriever", "mine=bm25"), "retriever.label"),
+        (("--set", "bm25.k1=1.2"), "k1"),
+        (("--seed", 1), "seed"),
+        (("--limit", 2), "data.rows"),
+    ):
+        result = run(*words, *more, "--resume")
+        assert result.exit_code == 2
+        assert field in result.stderr, (field, result.stderr)
+    inputs = data / "dev" / "task1" / "model_input.jsonl"
+    inputs.write_text(inputs.read_text().replace("bees", "fish"))
+    assert "data.sha256" in run(*words, "--resume").stderr
+    assert "already holds" not in run(*words, "--overwrite").stderr
+
+
+def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", few(tmp_path)
+    words = ("--system", "turns", "--data", data, "--out", out)
+    assert run(*words).exit_code == 0
+    assert run(*words, "--limit", 2, "--overwrite").exit_code == 0
+    assert MemoryStore(out / "memory.sqlite").users() == ["s0__0", "s1__1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no memory system named"),
+        (("--system", "nothing"), "extractive, "),
+        (("--system", "mem0"), "--chat-model"),
+        (("--system", "mem0", "--chat-model", "sesame"), "no chat model `sesame`"),
+        (("--system", "no.such:Thing"), "cannot be imported"),
+        (("--system", "tests.conftest:HOUSE"), "not a subclass"),
+        (("--system", "turns", "--system-set", "k"), "KEY=VALUE"),
+        (("--system", "turns", "--system-set", "k=2", "--system-set", "k=3"), "set twice"),
+        (("--system", "turns", "--system-set", "wings=2"), "no setting `wings`"),
+        (("--system", "turns", "--system-set", "k=0"), "at least 1"),
+        (("--system", "turns", "--retriever", "bm26"), "no retriever `bm26`"),
+        (("--system", "turns", "--retriever", "bm25", "--retriever", "overlap"), "--label"),
+        (("--system", "turns", "--label", "other"), "--label other"),
+        (("--system", "turns", "--split", "test"), "no split `test`"),
+        (("--system", "turns", "--data", "nowhere"), "no such folder"),
+        (("--system", "turns", "--resume", "--overwrite"), "neither"),
+        (("--system", "turns", "--dry-run"), "nothing here asks a chat model"),
+        (("--system", "turns", *MODEL, "--prices", "none.json"), "none.json"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*words)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
+    data = few(tmp_path)
+    inputs = data / "dev" / "task1" / "model_input.jsonl"
+    lines = inputs.read_text().splitlines()
+    inputs.write_text("\n".join([*lines, lines[0]]) + "\n")
+    result = run("--system", "turns", "--data", data, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "model_input.jsonl:7: benchmark_id `s0__0` stands twice" in result.stderr
+    result = run("--system", "turns", "--data", data.parent, "--split", "release")
+    assert "no model_input.jsonl of task1" in result.stderr
+
+
+def test_help_answers_without_heavy_libraries() -> None:
+    script = (
+        "import sys; from typer.testing import CliRunner; from task1.run import app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        "print([m for m in ('torch', 'openai', 'nltk', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_items_and_operations_as_json_can_be_read_back() -> None:
+    told = Evidence("s", (0, 4), "as said")
+    item = MemoryItem(
+        "Keeps bees", "m1", "Possessions/Pet", "direct", 0.5, "now", "like", "joy", told
+    )
+    bare = MemoryItem("Keeps hens")
+    done = [Operation(Action.UPDATE, item, bare), Operation(Action.ADD, after=bare)]
+    assert items_of([item_json(item), item_json(bare)]) == [item, bare]
+    assert operations_of(json.loads(json.dumps(operations_json(done)))) == done
+    assert writable({"a\ud800": [float("nan"), ("\x00", 1, True, None)]}) == {
+        "a\ufffd": [None, ["\ufffd", 1, True, None]]
+    }
