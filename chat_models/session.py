@@ -32,6 +32,8 @@ class ChatOptions:
     requests_per_minute: float | None = None
     timeout: float = 120.0
     context: int | None = None
+    retries: int = 5
+    first_wait: float = 1.0
 
 
 class Chats:
@@ -60,6 +62,8 @@ class Chats:
                 "requests_per_minute": self.options.requests_per_minute,
                 "timeout": self.options.timeout,
                 "context": self.options.context,
+                "retries": self.options.retries,
+                "first_wait": self.options.first_wait,
             }
             known = inspect.signature(model_class(name)).parameters
             model = chat_model(name, **{k: v for k, v in given.items() if k in known})

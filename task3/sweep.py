@@ -135,6 +135,9 @@ def sweep(
         typer.Option("--requests-per-minute", help="Most calls started in a minute."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for the whole of a call.")] = 120.0,
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often a call that failed on its way is made again.")
+    ] = 5,
     context: Annotated[
         int | None,
         typer.Option(help="Tokens that prompt and reply may have together, where no one tells."),
@@ -192,6 +195,7 @@ def sweep(
                 requests_per_minute=requests_per_minute,
                 timeout=timeout,
                 context=context,
+                retries=retries,
             ),
         )
         if dry_run:
