@@ -17,6 +17,7 @@ from retrievers.registry import build
 from retrievers.rerank.base import Cut
 from retrievers.rerank.cross_encoder import CrossEncoding
 from retrievers.testing import POOL, QUERIES, RetrieverContract
+from tests.tiny_models import save_bert, words_of
 
 QUERY = "Which tea should I buy for the office kettle?"
 TEXTS = (
@@ -25,43 +26,12 @@ TEXTS = (
     "Runs ten kilometres every Sunday",
     "Has a cat called Biscuit",
 )
-VOCABULARY = sorted({word for text in (*QUERIES, *(m.text for m in POOL)) for word in text.split()})
-
-
-def save_cross_encoder(folder: Path, outputs: int = 1, cls: str | None = None) -> Path:
-    """A small BERT of random weights that takes 48 tokens, its tokenizer beside it."""
-    import torch
-    import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    words = {word: i for i, word in enumerate([*marks, *VOCABULARY])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=48,
-        **dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), marks, strict=False)),
-    ).save_pretrained(folder)
-    torch.manual_seed(3)
-    config = transformers.BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=48,
-        num_labels=outputs,
-        initializer_range=0.5,
-    )
-    getattr(transformers, cls or "BertForSequenceClassification")(config).save_pretrained(folder)
-    return folder
+WORDS = words_of([*QUERIES, *(memory.text for memory in POOL)])
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_cross_encoder(tmp_path_factory.mktemp("models") / "tiny")
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny", WORDS)
 
 
 def crossing(folder: Path, **settings: Any) -> CrossEncoding:
@@ -85,12 +55,7 @@ class TestCrossEncoder(RetrieverContract):
         self.folder = encoder
 
     def make(self) -> Retriever:
-        return crossing(self.folder)
-
-
-class TestCrossEncoderBelowItsDepth(TestCrossEncoder):
-    def make(self) -> Retriever:
-        return crossing(self.folder, depth=3, batch_size=2)
+        return crossing(self.folder, depth=5, batch_size=2)
 
 
 def test_the_order_is_that_of_the_library(encoder: Path) -> None:
@@ -108,13 +73,12 @@ def test_the_order_is_that_of_the_library(encoder: Path) -> None:
 
 def test_outputs_that_a_sigmoid_would_round_to_one_do_not_tie(encoder: Path) -> None:
     reranker = crossing(encoder)
-    with_torch(reranker, scale=1000.0)
+    scale_output(reranker, 1000.0)
     [found] = reranker.rerank_all([cut_of(QUERY, TEXTS)])
     assert len(set(np.asarray(values(found), np.float32))) == len(TEXTS)
 
 
-def with_torch(reranker: CrossEncoding, scale: float) -> None:
-    """Scale the weights of the last layer in place."""
+def scale_output(reranker: CrossEncoding, scale: float) -> None:
     import torch
 
     head = reranker._loaded.transformers_model.classifier
@@ -180,7 +144,7 @@ def test_a_shorter_limit_is_kept(encoder: Path) -> None:
 
 def test_a_score_that_is_no_number_fails_the_query(encoder: Path) -> None:
     reranker = crossing(encoder)
-    with_torch(reranker, scale=float("nan"))
+    scale_output(reranker, float("nan"))
     with pytest.raises(RetrieverError, match="isn't finite"):
         reranker.score(QUERY, POOL)
 
@@ -206,7 +170,7 @@ def test_settings_know_the_weights_and_no_path(encoder: Path, tmp_path: Path) ->
     assert settings["model"] == "tiny"
     assert (settings["device"], settings["dtype"]) == ("cpu", "float32")
     assert str(encoder.parent) not in json.dumps(settings)
-    other = save_cross_encoder(tmp_path / "tiny")
+    other = save_bert(tmp_path / "tiny", WORDS)
     assert crossing(other).settings() == settings
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     assert crossing(other).settings()["weights"] != settings["weights"]
@@ -254,8 +218,8 @@ def test_models_that_cannot_serve_are_said_in_one_line_hard_case_21(
         built(f"model={encoder}", "batch_size=0")
     empty = tmp_path / "empty"
     empty.mkdir()
-    biencoder = save_cross_encoder(tmp_path / "bi", cls="BertModel")
-    several = save_cross_encoder(tmp_path / "several", outputs=3)
+    biencoder = save_bert(tmp_path / "bi", WORDS, kind="BertModel")
+    several = save_bert(tmp_path / "several", WORDS, outputs=3)
     for folder, why in (
         (empty, "no cross-encoder that can be loaded"),
         (biencoder, r"no cross-encoder \(\['BertModel'\]\)"),
