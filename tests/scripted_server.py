@@ -65,6 +65,8 @@ class ScriptedServer:
     refuses: tuple[str, ...] = ()
     """Types of response_format that are answered with 400."""
     retry_after: str = "0"
+    count: Callable[[Call, str], tuple[int, int]] | None = None
+    """Tells the tokens of a prompt and its reply; without it, a made-up number and words."""
     calls: list[Call] = field(default_factory=list)
     url: str = ""
     most_at_once: int = 0
@@ -134,7 +136,11 @@ def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
     text = _text(answer)
     wrong = _text(_in_lists(answer, lambda items: items[::-1]))
     if behaviour == "perfect" or behaviour.startswith(("429", "500", "cut once")):
-        return completion(text)
+        if server.count is None:
+            return completion(text)
+        tokens_in, tokens_out = server.count(call, text)
+        usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+        return completion(text, usage={**usage, "total_tokens": tokens_in + tokens_out})
     if behaviour == "reversed":
         return completion(wrong)
     if behaviour == "truncated":
