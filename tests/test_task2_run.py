@@ -1,0 +1,324 @@
+"""Task 2 as a run: what every system makes of given memories, and the ids that say so."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from chat_models.cache import ReplyCache
+from corpus.inputs import read_inputs
+from corpus.records import MemoryItem, Turn
+from corpus.task2 import TASK2
+from memory.base import Action, Operation
+from memory.registry import names
+from memory.store import MemoryStore, replay
+from memory.stored import StoredSystem
+from task1.predictions import read_memory_rows
+from task2.run import app
+from task2.update import ADDITION, MODIFICATION, RETENTION, with_official_ids
+from tests.conftest import HOUSE, write_lines
+from tests.scripted_memory import remembers
+from tests.scripted_server import Call, scripted_server
+from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
+
+SYSTEMS = sorted({*names(), "copy", "replace"})
+BASELINES = ("copy", "replace", "turns", "gold-memory")
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def release(folder: Path, memories: Sequence[tuple[str | None, str]], said: Sequence[str]) -> Path:
+    """One row: memories (id, text) and the user turns of the new dialogue."""
+    row = {
+        "benchmark_id": "s0",
+        "session_id": "s0",
+        "input": {
+            "old_dialogue": [],
+            "new_dialogue": [{"role": "user", "text": text} for text in said],
+            "memory": [{"memory_id": name, "value": text} for name, text in memories],
+        },
+    }
+    write_lines(folder / "dev" / "task2" / "model_input.jsonl", [row])
+    return folder
+
+
+def predicted(folder: Path) -> list[tuple[str, str]]:
+    """The ids and texts of the one row."""
+    [row] = rows_of(folder, "predictions.jsonl")
+    return [(item["memory_id"], item["value"]) for item in row["memory_items"]]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_path: Path) -> None:
+    """Operations lead from what was given to what is stored, and the ids say what happened."""
+    out = tmp_path / "run"
+    with scripted_server(remembers) as server:
+        told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
+        result = run(*("--system", system, "--data", alpsbench, "--limit", 20, "--out", out), *told)
+    assert result.exit_code == 0, result.output
+    inputs = read_inputs(alpsbench, "dev", TASK2, 20).rows
+    rows, predictions = rows_of(out), rows_of(out, "predictions.jsonl")
+    assert [r["item"] for r in rows] == [p["benchmark_id"] for p in predictions] == list(inputs)
+    assert not any(row["error"] for row in rows)
+    store = MemoryStore(out / "memory.sqlite")
+    for row, prediction in zip(rows, predictions, strict=True):
+        given = {item.id: item for item in inputs[row["item"]].memories}
+        items = items_of(prediction["memory_items"])
+        kept = store.memories(row["item"])
+        assert [item.text for item in items] == [item.text for item in kept]
+        done = operations_of(row["result"]["operations"])
+        history = [entry.operation for entry in store.history(row["item"])]
+        if system != "none":
+            assert (
+                history[: len(given)]
+                == [entry for entry in history if entry.action is Action.ADD][: len(given)]
+            )
+            assert history[len(given) :] == done
+            assert replay(history) == kept
+        assert len({item.id for item in items}) == len(items)
+        for item, action in zip(items, row["result"]["actions"], strict=True):
+            assert item.id
+            if action == RETENTION:
+                assert item == given[item.id]
+            elif action == MODIFICATION:
+                assert item.text != given[item.id.removesuffix("_updated")].text
+                assert item.id.endswith("_updated")
+            else:
+                assert item.id.startswith("m_new_")
+                assert item.id not in given
+    summary = summary_of(out)
+    total = sum(len(row.memories) for row in inputs.values())
+    actions = Counter(action for row in rows for action in row["result"]["actions"])
+    assert {a: n for a, n in summary["actions"].items() if n} == actions
+    assert summary["operations"]["DELETE"] == (
+        0 if system == "none" else total - actions[RETENTION] - actions[MODIFICATION]
+    )
+    if system == "mem0":
+        assert all(summary["operations"].values()), summary["operations"]
+        assert actions[RETENTION] and actions[MODIFICATION] and actions[ADDITION]
+        assert summary["unknown_labels"]
+    if system == "copy":
+        assert actions == {RETENTION: total}
+    if system == "replace":
+        assert actions == {RETENTION: total - 20, MODIFICATION: 20}
+    if system in BASELINES:
+        assert not server.calls
+    read = read_memory_rows(out / "predictions.jsonl")
+    assert len(read.rows) == 20
+    assert not any(row.fault for row in read.rows)
+
+
+@pytest.mark.parametrize("system", ["copy", "replace"])
+def test_the_baselines_run_on_the_sample_and_say_that_there_is_no_model(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("--system", system, "--json")
+    assert result.exit_code == 0, result.output
+    assert "sample, not AlpsBench" in result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["about"].startswith("no model: ")
+    assert (summary["chat_models"], summary["calls"]) == ([], 0)
+    assert summary["predictions"] == summary["data"]["rows"] > 20
+
+
+# --- the ids --------------------------------------------------------------------------------------
+
+
+def test_the_ids_tell_retention_modification_and_addition() -> None:
+    given = {"m1": MemoryItem("a", "x7"), "m2": MemoryItem("b", "x3"), "m3": MemoryItem("c", "x9")}
+    now = [
+        MemoryItem("b", "m2", label="another"),  # a label alone is no modification
+        MemoryItem("c, and more", "m3"),
+        MemoryItem("d", "m4"),
+        MemoryItem("e", None),
+    ]
+    found = with_official_ids(given, now)
+    assert [(item.id, item.text, action) for item, action in found] == [
+        ("x3", "b", RETENTION),
+        ("x9_updated", "c, and more", MODIFICATION),
+        ("m_new_1", "d", ADDITION),
+        ("m_new_2", "e", ADDITION),
+    ]
+    assert with_official_ids(given, []) == []
+
+
+def test_an_addition_takes_no_id_that_was_given() -> None:
+    given = {"m1": MemoryItem("a", "m_new_1"), "m2": MemoryItem("b", "m_new_3")}
+    now = [MemoryItem("a", "m1"), *(MemoryItem(text, f"m{n}") for n, text in enumerate("cd", 3))]
+    assert [item.id for item, _ in with_official_ids(given, now)] == [
+        "m_new_1",
+        "m_new_2",
+        "m_new_4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (
+            ("m2", "m1"),
+            ("m2", "m1"),
+        ),  # in another order than the numbers by which systems know them
+        ((None, "m1"), ("m1", "m1")),  # missing: the number
+        (("m1", "m1"), ("m1", "m1")),  # repeated, as the file has it
+        (("", "  "), ("m1", "  ")),
+    ],
+)
+def test_whatever_ids_a_file_has_the_memories_are_kept_apart(
+    ids: Sequence[str | None], said: Sequence[str], tmp_path: Path
+) -> None:
+    data = release(tmp_path / "release", list(zip(ids, ("tea", "coffee"), strict=True)), ["hello"])
+    out = tmp_path / "run"
+    assert run("--system", "copy", "--data", data, "--out", out).exit_code == 0
+    assert predicted(out) == list(zip(said, ("tea", "coffee"), strict=True))
+    [row] = rows_of(out)
+    assert row["result"]["given"] == list(ids)
+
+
+class Undecided(StoredSystem):
+    """Deletes the first memory, rewords the second twice, adds one, and takes one back."""
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        first, second, *_ = self.memories()
+        once = MemoryItem("once", second.id)
+        done = self.apply(
+            [
+                Operation(Action.DELETE, first),
+                Operation(Action.UPDATE, second, once),
+                Operation(Action.ADD, after=MemoryItem(dialogue[0].text)),
+                Operation(Action.UPDATE, once, MemoryItem("twice", second.id)),
+                Operation(Action.ADD, after=MemoryItem("a slip")),
+            ]
+        )
+        assert done[-1].after
+        return [*done, *self.apply([Operation(Action.DELETE, done[-1].after)])]
+
+
+def test_a_system_of_ones_own_may_do_as_it_likes(tmp_path: Path) -> None:
+    memories = [("m5", "old"), ("m4", "older"), ("m6", "oldest")]
+    data = release(tmp_path / "release", memories, ["something new"])
+    out = tmp_path / "run"
+    words = ("--system", "tests.test_task2_run:Undecided", "--data", data, "--out", out)
+    assert run(*words).exit_code == 0
+    assert predicted(out) == [
+        ("m4_updated", "twice"),
+        ("m6", "oldest"),
+        ("m_new_1", "something new"),
+    ]
+    assert summary_of(out)["operations"] == {"ADD": 2, "UPDATE": 2, "DELETE": 2, "NOOP": 0}
+
+
+# --- the baselines --------------------------------------------------------------------------------
+
+
+def test_replace_puts_the_nearest_turn_in_the_place_of_the_nearest_memory(tmp_path: Path) -> None:
+    memories = [("m1", "Drinks green tea"), ("m2", "Plays the old piano"), ("m3", "Has a cat")]
+    said = ["What is 7 times 8?", "I sold the old piano, I play no piano", "Tea is nice"]
+    data = release(tmp_path / "release", memories, said)
+    out = tmp_path / "run"
+    assert run("--system", "replace", "--data", data, "--out", out).exit_code == 0
+    assert predicted(out) == [
+        ("m1", "Drinks green tea"),
+        ("m2_updated", said[1]),
+        ("m3", "Has a cat"),
+    ]
+    [row] = rows_of(out)
+    [operation] = row["result"]["operations"]
+    assert (operation["action"], operation["before"]["value"]) == ("UPDATE", "Plays the old piano")
+
+
+@pytest.mark.parametrize(
+    ("memories", "said", "expected"),
+    [
+        ([], ["I like tea"], []),
+        ([("m1", "tea")], [], [("m1", "tea")]),
+        # All tie: the first turn and the oldest memory.
+        ([("m1", "tea"), ("m2", "ale")], ["one", "two"], [("m1_updated", "one"), ("m2", "ale")]),
+        # The turn that is the memory already changes nothing.
+        ([("m1", "tea")], ["tea"], [("m1", "tea")]),
+    ],
+)
+def test_replace_where_there_is_little_to_choose(
+    memories: Sequence[tuple[str, str]],
+    said: Sequence[str],
+    expected: Sequence[tuple[str, str]],
+    tmp_path: Path,
+) -> None:
+    data = release(tmp_path / "release", memories, said)
+    out = tmp_path / "run"
+    assert run("--system", "replace", "--data", data, "--out", out).exit_code == 0
+    assert predicted(out) == expected
+
+
+# --- stopped and taken up again -------------------------------------------------------------------
+
+
+def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> None:
+    """What was given isn't given twice, and nothing that the dialogue changed is changed twice."""
+    words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 3)
+    whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "replies.sqlite"
+    with scripted_server(remembers) as server:
+        told = (*words, "--base-url", server.url)
+        assert run(*told, "--out", whole, "--replies", tmp_path / "other.sqlite").exit_code == 0
+        every = len(server.calls)
+        server.calls.clear()
+        child: list[subprocess.Popen[bytes]] = []
+
+        def kill(call: Call) -> str:
+            if len(server.calls) >= 33 and child[0].poll() is None:
+                child[0].send_signal(signal.SIGKILL)
+            return "perfect"
+
+        server.choose = kill
+        again = [*map(str, (*told, "--out", broken, "--replies", replies))]
+        child.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "task2.run", *again], cwd=HOUSE, stderr=subprocess.DEVNULL
+            )
+        )
+        assert child[0].wait() == -signal.SIGKILL
+        stored = len(ReplyCache(replies))
+        server.calls.clear()
+        result = run(*again, "--resume")
+        assert result.exit_code == 0, result.output
+        assert len(server.calls) == every - stored
+    for name in KEPT:
+        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    kept, resumed = MemoryStore(whole / "memory.sqlite"), MemoryStore(broken / "memory.sqlite")
+    assert kept.users() == resumed.users()
+    for user in kept.users():
+        assert kept.memories(user) == resumed.memories(user)
+        assert [entry.operation for entry in kept.history(user)] == [
+            entry.operation for entry in resumed.history(user)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no memory system named"),
+        (("--system", "extractive"), "copy, "),
+        (("--system", "mem0"), "--chat-model"),
+        (("--system", "copy", "--split", "test"), "no split `test`"),
+        (("--system", "copy", "--in-flight", "0"), "--in-flight"),
+    ],
+)
+def test_a_mistake_ends_with_2(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*words)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert not list(tmp_path.iterdir())
