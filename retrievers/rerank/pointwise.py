@@ -1,0 +1,118 @@
+"""Pointwise reranking: each candidate is judged by itself, by log-probabilities where offered.
+
+The yes or no is after Liang et al. 2022, "Holistic Evaluation of Language Models"; the grades are
+after Zhuang et al. 2024, "Beyond Yes and No: Improving Zero-Shot LLM Rankers via Scoring
+Fine-Grained Relevance Labels".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, field_validator
+
+from chat_models import Cause, Failure, Reply, TokenScorer
+from chat_models import Usage as ChatUsage
+from retrievers.base import RetrieverError
+from retrievers.registry import register
+from retrievers.rerank.base import Cut, Reranked
+from retrievers.rerank.prompt import Prompt, load_prompt
+from retrievers.rerank.prompting import Answer, Conversation, PromptReranker, Steps
+
+YES, NO = "Yes", "No"
+
+
+class Grade(BaseModel):
+    """How much an answer depends on a memory."""
+
+    grade: Literal[0, 1, 2, 3] = Field(description="3 for decisive, 0 for unrelated")
+
+    @field_validator("grade", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        return int(value) if isinstance(value, str) and value.strip() in "0123" else value
+
+
+@register("pointwise")
+class Pointwise(PromptReranker):
+    """Asks of each candidate whether the answer depends on it: one prompt a candidate.
+
+    A local model orders by log P(yes) - log P(no). Any other gives a grade from 0 to 3, and the
+    first stage orders what has the same grade. A candidate without a verdict is counted by its
+    cause and stands below those that have one, in first-stage order; a query of which no candidate
+    has one fails.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        first_stage: str = "minilm",
+        depth: int = 20,
+        max_tokens: int = 256,
+    ) -> None:
+        super().__init__(model, first_stage, depth, max_tokens, unusable="fail")
+
+    @property
+    def prompt(self) -> Prompt:
+        """That of the yes or no, or that of the grades."""
+        return load_prompt("yes-no.v1" if isinstance(self.chat, TokenScorer) else "pointwise.v1")
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        """By log-probabilities, a cut at a time, or by the grades of all cuts together."""
+        if isinstance(self.chat, TokenScorer):
+            return [self._by_odds(cut, self.chat) for cut in cuts]
+        return super().rerank_all(cuts)
+
+    def _by_odds(self, cut: Cut, scorer: TokenScorer) -> Reranked | RetrieverError:
+        prompts = [self.prompt.build(cut.query, [text]) for text in cut.texts]
+        answers = scorer.log_probabilities([(p, word) for p in prompts for word in (YES, NO)])
+        odds: list[float | Failure] = []
+        for yes, no in zip(answers[::2], answers[1::2], strict=True):
+            if isinstance(yes, Failure) or isinstance(no, Failure):
+                odds.append(yes if isinstance(yes, Failure) else no)  # type: ignore[arg-type]
+            else:
+                odds.append(yes.total - no.total)
+        tokens = [self.chat.count_tokens(prompt) for prompt in prompts]
+        return by_value(cut, odds, [ChatUsage(1, reported_in=read) for read in tokens])
+
+    def steps(self, talk: Conversation) -> Steps:
+        """All prompts at once; those that are too long aren't sent."""
+        requests = {i: self.request(talk, [i], Grade) for i in range(len(talk.cut.texts))}
+        sent = [i for i, request in requests.items() if self.fits(request.messages)]
+        too_long: Answer = Failure(Cause.CONTEXT)
+        answers = dict.fromkeys(requests, too_long)
+        answers |= zip(sent, (yield [requests[i] for i in sent]), strict=True)
+        grades = {i: self._grade(talk, answer) for i, answer in answers.items()}
+        found = {i: grade for i, grade in grades.items() if grade is not None}
+        return sorted(found, key=lambda i: (-found[i], i))
+
+    def _grade(self, talk: Conversation, answer: Answer) -> int | None:
+        if isinstance(answer, Failure) and answer.cause is Cause.CONTEXT:
+            talk.replies += 1
+            talk.unusable += 1
+            talk.repairs[answer.cause.value] += 1
+            return None
+        if not self._usable(talk, answer):
+            return None
+        assert isinstance(answer, Reply)
+        assert isinstance(answer.parsed, Grade)
+        return answer.parsed.grade
+
+
+def by_value(
+    cut: Cut, values: Sequence[float | Failure], usages: Sequence[ChatUsage]
+) -> Reranked | RetrieverError:
+    """The candidates by value; those that failed below them in first-stage order, by cause counted.
+
+    `usages` is what each takes that did not fail. An error where all have failed.
+    """
+    scored = {i: value for i, value in enumerate(values) if not isinstance(value, Failure)}
+    causes = Counter(value.cause.value for value in values if isinstance(value, Failure))
+    if not scored:
+        return RetrieverError(", ".join(sorted(causes)))
+    found = min(scored.values()) - 1.0 - np.searchsorted(np.unique(-cut.scores), -cut.scores)
+    found[list(scored)] = list(scored.values())
+    return Reranked(found, sum((usages[i] for i in scored), ChatUsage()), causes)
