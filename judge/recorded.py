@@ -12,12 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from corpus.errors import DataError
 from judge.verdicts import Grades, Judged, Unjudged, Verdict
+
+if TYPE_CHECKING:
+    from corpus.fields import Fields
 
 NO_VERDICT, NO_GRADE = "no verdict recorded", "a grade is missing"
 REPEATED = "memory paired twice"
@@ -103,9 +106,10 @@ def _items(value: Mapping[str, Any], path: Path, line: int) -> Iterator[Recorded
 
 
 _Read = tuple[str, list[tuple[str, Verdict[Any]]]]
+_Reader: TypeAlias = "Callable[[Mapping[str, Any], Any, Fields], _Read]"
 
 
-def _pairs(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
+def _pairs(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
     if said is None:
         return "pairs", [("", Unjudged(NO_VERDICT))]
     kept: dict[str, str] = {}
@@ -122,7 +126,7 @@ def _pairs(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
     return "pairs", [("", Judged(pairs, (_raw(said),), (pairs,), repairs=dict(repairs)))]
 
 
-def _used(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
+def _used(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
     if said is None:
         return "used_memory", [("", Unjudged(NO_VERDICT))]
     place = "judge_output.used_memory"
@@ -130,8 +134,8 @@ def _used(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
     return "used_memory", [("", Judged(used, (_raw(said),), (used,)))]
 
 
-def _passed(measure: str) -> Callable[[Mapping[str, Any], Any, Any], _Read]:
-    def read(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
+def _passed(measure: str) -> _Reader:
+    def read(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
         [query] = _queries(value, 1, fields)
         if said is None:
             return measure, [(query, Unjudged(NO_VERDICT))]
@@ -143,18 +147,17 @@ def _passed(measure: str) -> Callable[[Mapping[str, Any], Any, Any], _Read]:
     return read
 
 
-def _graded(value: Mapping[str, Any], said: Any, fields: Any) -> _Read:
+def _graded(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
     rows = [row for _, row in fields.objects(value, "judge_output")]
     queries = _queries(value, len(rows), fields)
     return "ei", [(query, _grades(row, fields)) for query, row in zip(queries, rows, strict=True)]
 
 
-def _grades(row: Any, fields: Any) -> Verdict[Grades]:
-    numbers = [
-        fields.number(row, name, "judge_output")
-        for name in ("resonation", "expression", "reception")
-    ]
-    if None in numbers:
+def _grades(row: Any, fields: Fields) -> Verdict[Grades]:
+    names = ("resonation", "expression", "reception")
+    said = [fields.number(row, name, "judge_output") for name in names]
+    numbers = [number for number in said if number is not None]
+    if len(numbers) < len(names):
         return Unjudged(NO_GRADE, (_raw(row),))
     if not all(number in range(1, 6) for number in numbers):
         raise fields.fault(f"a grade of {numbers} is not a whole number from 1 to 5")
@@ -162,13 +165,13 @@ def _grades(row: Any, fields: Any) -> Verdict[Grades]:
     return Judged(grades, (_raw(row),), (grades,))
 
 
-def _flag(value: Any, name: str, fields: Any) -> bool:
+def _flag(value: Any, name: str, fields: Fields) -> bool:
     if not isinstance(value, bool):
         raise fields.fault(f"field `{name}` must be true or false")
     return value
 
 
-def _queries(value: Mapping[str, Any], count: int, fields: Any) -> Sequence[str]:
+def _queries(value: Mapping[str, Any], count: int, fields: Fields) -> Sequence[str]:
     output = fields.take(value, "model_output", dict)
     responses = list(fields.objects(output, "responses", "model_output"))
     if len(responses) != count:
@@ -176,7 +179,7 @@ def _queries(value: Mapping[str, Any], count: int, fields: Any) -> Sequence[str]
     return [fields.text(response, "query_id", name) for name, response in responses]
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], Any, Any], _Read]] = {
+_READERS: dict[str, _Reader] = {
     "task1": _pairs,
     "task2": _pairs,
     "task3": _used,
