@@ -79,10 +79,7 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
         done = operations_of(row["result"]["operations"])
         history = [entry.operation for entry in store.history(row["item"])]
         if system != "none":
-            assert (
-                history[: len(given)]
-                == [entry for entry in history if entry.action is Action.ADD][: len(given)]
-            )
+            assert {entry.action for entry in history[: len(given)]} == {Action.ADD}
             assert history[len(given) :] == done
             assert replay(history) == kept
         assert len({item.id for item in items}) == len(items)
@@ -105,7 +102,7 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
     )
     if system == "mem0":
         assert all(summary["operations"].values()), summary["operations"]
-        assert actions[RETENTION] and actions[MODIFICATION] and actions[ADDITION]
+        assert {*actions} == {RETENTION, MODIFICATION, ADDITION}
         assert summary["unknown_labels"]
     if system == "copy":
         assert actions == {RETENTION: total}
@@ -169,7 +166,7 @@ def test_an_addition_takes_no_id_that_was_given() -> None:
         (
             ("m2", "m1"),
             ("m2", "m1"),
-        ),  # in another order than the numbers by which systems know them
+        ),  # not as systems number them
         ((None, "m1"), ("m1", "m1")),  # missing: the number
         (("m1", "m1"), ("m1", "m1")),  # repeated, as the file has it
         (("", "  "), ("m1", "  ")),
