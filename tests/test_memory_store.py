@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -30,6 +31,7 @@ from memory.base import Action, Operation
 from memory.history import app
 from memory.store import MemoryStore, RepeatedMemory, StaleMemory, replay
 from tests.conftest import HOUSE
+from tests.test_docs import blocks
 
 
 def add(text: str, id: str | None = None) -> Operation:  # noqa: A002
@@ -704,3 +706,25 @@ def test_the_command_says_in_one_line_what_is_wrong_and_makes_no_file(path: Path
     assert unknown.exit_code == 2
     assert "no user `bo`" in unknown.stderr
     assert unknown.stderr.count("\n") == away.stderr.count("\n") == 1
+
+
+def test_the_page_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example, counting = blocks("docs/memory_store.md", "python")
+    names: dict[str, Any] = {}
+    exec(example + "\n\n" + counting, names)
+    assert "`m1` was changed" in capsys.readouterr().out
+    store = names["store"]
+    store.apply("bo", [add("7")])
+    names["count_up"](store, "bo")
+    assert texts(store, "bo") == ["8"]
+    shown = run("memories.sqlite", "--user", "ana").stdout.splitlines()
+    page = (HOUSE / "docs" / "memory_store.md").read_text(encoding="utf-8")
+    told = [line[4:] for line in page.partition("how they came:\n\n")[2].splitlines()][: len(shown)]
+
+    def timeless(lines: list[str]) -> list[str]:
+        return [re.sub(r"\d{4}-\S+", "", line) for line in lines]
+
+    assert timeless(told) == timeless(shown)
