@@ -14,13 +14,14 @@ import typer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from analysis.runs import Run
 
 # Okabe & Ito's palette without its yellow; markers tell the lines apart in grey too. Dashes are for
 # published figures alone.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = "osD^vPX*"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX*"
 METRICS = {"recall": "R", "recall_any": "any", "recall_all": "all", "ndcg": "nDCG"}
 app = typer.Typer(add_completion=False)
 
@@ -84,13 +85,13 @@ def draw(
     axes = figure.subplots()
     sizes = sorted({size for curve in curves for size in curve.distractors})
     for i, curve in enumerate(curves):
-        colour = _COLOURS[i % len(_COLOURS)]
+        colour = COLOURS[i % len(COLOURS)]
         axes.fill_between(curve.distractors, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
         axes.plot(
             curve.distractors,
             curve.mean,
             color=colour,
-            marker=_MARKERS[i % len(_MARKERS)],
+            marker=MARKERS[i % len(MARKERS)],
             lw=1.8,
             label=curve.label,
         )
@@ -108,6 +109,11 @@ def draw(
     )
     _dress(axes, sizes, k, title)
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    save(figure, out)
+
+
+def save(figure: Figure, out: Path) -> None:
+    """Write a picture without the date and version in it, so that equal figures are equal bytes."""
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     figure.savefig(out, dpi=160, metadata=metadata.get(out.suffix[1:].lower()))
 

@@ -117,6 +117,15 @@ def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
     return spent
 
 
+def seconds_a_row(path: Path, label: str, distractors: int) -> list[float]:
+    """The seconds that each pool of one label and size took, preparing not counted."""
+    return [
+        record["seconds"]
+        for record in _lines(path / TIMINGS)
+        if (record.get("retriever"), record.get("distractors")) == (label, distractors)
+    ]
+
+
 def _lines(path: Path) -> list[Any]:
     try:
         raw = path.read_bytes()

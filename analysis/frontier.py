@@ -1,0 +1,68 @@
+"""Recall against what a query takes: `python -m analysis.frontier RUN... --x tokens`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def frontier(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
+    distractors: Annotated[
+        int | None,
+        typer.Option("--distractors", min=1, help="Size of the pools. Default: the largest."),
+    ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    x: Annotated[
+        str, typer.Option("--x", metavar="tokens|cost|ms", help="What a query takes.")
+    ] = "tokens",
+    out: Annotated[
+        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+    ] = Path("frontier.png"),
+) -> None:
+    """Draw recall against tokens, cost or milliseconds a query, a point a configuration.
+
+    Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
+    nothing are dashed lines.
+    """
+    import sys
+
+    from harness.cli import one_line_errors
+    from harness.errors import UserError
+
+    with one_line_errors(OSError):
+        from analysis.frontier_picture import draw_frontier
+        from analysis.frontier_points import AXES, as_csv, as_table, points_of, remarks
+        from analysis.runs import read_run
+        from analysis.tables import title
+        from harness.files import write_atomically
+
+        if x not in AXES:
+            raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
+        if out.suffix.lower() not in (".png", ".pdf", ".svg"):
+            raise UserError(f"--out {out}: name a .png, .pdf or .svg file")
+        read = [read_run(path) for path in runs]
+        size, points = points_of(read, distractors, k)
+        titles = dict.fromkeys(title(run.summary((k,))) for run in read)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        heading = "\n".join([*titles, f"{size:,} distractors"])
+        draw_frontier(points, x, k, heading, out)
+        write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
+        print("\n".join(as_table(points, x, size, k)))
+        for line in remarks(points, x):
+            print(line, file=sys.stderr)
+        print(f"{out} and {out.with_suffix('.csv')} are written", file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

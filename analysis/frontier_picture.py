@@ -1,0 +1,155 @@
+"""Recall against what a query takes, drawn: a point a configuration, and the frontier as steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from analysis.curves import COLOURS, MARKERS, save
+from analysis.frontier_points import AXES, Point, drawn, frontier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GREY = "#555555"
+# Where a label may stand beside its point, in points, best first: (dx, dy, horizontal alignment).
+_SIDES: tuple[tuple[int, Literal["left", "right"]], ...] = ((1, "left"), (-1, "right"))
+_BESIDE = [
+    (sign * (9 + 2 * row), dy, side)
+    for row in range(10)
+    for dy in (5 + 12 * row, -13 - 12 * row)
+    for sign, side in _SIDES
+]
+NEAR = 15  # points; a label further off is tied to its point by a line
+_LINE_GAP = 11  # points between the labels of two free configurations
+
+
+def draw_frontier(points: Sequence[Point], axis: str, k: int, title: str, out: Path) -> None:
+    """Draw recall@k over `axis` (see AXES) on a logarithmic scale; write `out`.
+
+    What takes nothing can't stand on such a scale, so it is a dashed line across. The kind of
+    picture follows the name's ending (png, pdf, svg). Raises UserError where nothing was taken.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    paid, free = drawn(points, axis)
+    figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+    axes = figure.subplots()
+    _dress(axes, [amount for amount, _ in paid], [*free, *(p for _, p in paid)], k, axis, title)
+    named = [(point.recall, point.label) for point in free]
+    steps = [(a, p.recall) for p in frontier(points, axis) if (a := p.amounts[axis])]
+    if steps:
+        # Between two of its points, the cheaper one is what can be had.
+        across = [*(amount for amount, _ in steps), axes.get_xlim()[1]]
+        heights = [*(recall for _, recall in steps), steps[-1][1]]
+        axes.step(across, heights, where="post", color=GREY, lw=1.2, alpha=0.7, zorder=1)
+        named.append((heights[-1], "frontier"))
+    for amount, point in paid:
+        place = points.index(point)  # so that it looks alike on every axis
+        axes.errorbar(
+            [amount],
+            [point.recall],
+            [[point.recall - point.low], [point.high - point.recall]],
+            color=COLOURS[place % len(COLOURS)],
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=7,
+            elinewidth=1.4,
+            capsize=3,
+        )
+    for point in free:
+        axes.axhline(point.recall, color=GREY, linestyle=(0, (4, 3)), lw=1.0, zorder=0)
+    _name_lines(axes, named)
+    _name_points(axes, paid)
+    save(figure, out)
+
+
+def _dress(
+    axes: Axes, amounts: Sequence[float], points: Sequence[Point], k: int, axis: str, title: str
+) -> None:
+    from matplotlib.ticker import LogLocator
+
+    low, high = min(p.low for p in points), max(p.high for p in points)
+    room = max(0.08 * (high - low), 0.01)
+    axes.set_xscale("log")
+    axes.set_xlim(min(amounts) / 2, max(amounts) * 2.5)
+    axes.set_ylim(max(low - room, 0), min(high + 2 * room, 1.02))
+    axes.set_xlabel(f"{AXES[axis]} (log scale)")
+    axes.set_ylabel(f"recall@{k}, 95 % interval")
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
+    if max(amounts) < 50 * min(amounts):
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.xaxis.set_minor_formatter(lambda amount, _: f"{amount:,.10g}")
+    axes.tick_params(axis="x", which="both", length=4, pad=4)
+    axes.grid(True, color="#dddddd", lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _name_lines(axes: Axes, named: Sequence[tuple[float, str]]) -> None:
+    """The names of lines, right of the axes, pushed apart where lines are close."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    height = 72 * figure.get_figheight() * 0.8  # of the axes in points, about
+    bottom, top = axes.get_ylim()
+    below = -math.inf
+    for recall, name in sorted(named):
+        wish = (recall - bottom) / (top - bottom) * height
+        below = max(wish, below + _LINE_GAP)
+        axes.annotate(
+            name,
+            (1, recall),
+            (5, below - wish),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=GREY,
+        )
+
+
+def _name_points(axes: Axes, paid: Sequence[tuple[float, Point]]) -> None:
+    """Each label at the first place beside its point that is free of points and other labels."""
+    from matplotlib.transforms import Bbox
+
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # so that the layout, and with it every place, is settled
+    inside, pixel = axes.get_window_extent(), figure.dpi / 72
+    taken = []
+    for amount, point in paid:
+        x, low = axes.transData.transform((amount, point.low))
+        _, high = axes.transData.transform((amount, point.high))
+        taken.append(Bbox.from_extents(x - 6, low - 2, x + 6, high + 2))
+        _, middle = axes.transData.transform((amount, point.recall))
+        taken.append(Bbox.from_extents(x - 9, middle - 9, x + 9, middle + 9))
+    for amount, point in paid:
+        name = axes.annotate(
+            point.label,
+            (amount, point.recall),
+            (0, 0),
+            textcoords="offset points",
+            fontsize=9,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
+        )
+        name.set_in_layout(False)
+        extent = name.get_window_extent()
+        for dx, dy, side in _BESIDE:
+            shift = dx * pixel - (extent.width if side == "right" else 0)
+            box = extent.translated(shift, dy * pixel)
+            free = not box.count_overlaps(taken)
+            if free and inside.contains(*box.min) and inside.contains(*box.max):
+                break
+        else:  # no room anywhere: over the others rather than not at all
+            dx, dy, side = _BESIDE[0]
+        name.set_position((dx, dy))
+        name.set_horizontalalignment(side)
+        taken.append(name.get_window_extent())
+        if abs(dy) > NEAR:
+            line = {"arrowstyle": "-", "color": GREY, "lw": 0.7, "shrinkA": 0, "shrinkB": 3}
+            end, place = (amount, point.recall), (dx, dy + 4)
+            axes.annotate("", end, place, textcoords="offset points", arrowprops=line)

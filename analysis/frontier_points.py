@@ -1,0 +1,226 @@
+"""What each configuration of some runs costs a query, and what it finds for that."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from analysis.runs import Run, seconds_a_row
+from harness.errors import UserError
+from harness.fingerprint import canonical
+
+AXES = {
+    "tokens": "tokens in and out a query",
+    "cost": "cost a query",
+    "ms": "milliseconds a query",
+}
+_OUTCOME = ("query", "pool", "above", "tied", "calls", "tokens_in", "tokens_out", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A configuration: recall with its 95 % interval, and by axis what a query took.
+
+    An amount is None where it isn't known, 0 where nothing of the kind was used. `estimated`
+    counts the calls whose tokens no server told.
+    """
+
+    run: str
+    label: str
+    recall: float
+    low: float
+    high: float
+    amounts: Mapping[str, float | None]
+    calls: float
+    estimated: int
+    attempted: int
+    scored: int
+
+
+def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int, list[Point]]:
+    """The size, by default the largest that all have, and a point a configuration at it.
+
+    A configuration that stands in several runs with the same outcome (a first stage, say) counts
+    once, from the first; others of one label are told apart by their folder. Raises UserError
+    where two weren't scored on the same pools, or one has no row that was scored.
+    """
+    size = _size(runs, distractors)
+    chosen: dict[str, tuple[Run, str]] = {}
+    for run in runs:
+        for entry in run.manifest["fingerprint"]["retrievers"]:
+            rows = _rows(run, entry["label"], size)
+            outcome = [[row[key] for key in _OUTCOME] for row in rows]
+            chosen.setdefault(canonical([entry, outcome]), (run, entry["label"]))
+    _check_pools(list(chosen.values()), size)
+    labels = Counter(label for _, label in chosen.values())
+    points = []
+    for run, label in chosen.values():
+        folder = run.path.resolve().name
+        name = label if labels[label] == 1 else f"{label} ({folder})"
+        points.append(_point(run, label, name, size, k))
+    return size, points
+
+
+def _rows(run: Run, label: str, size: int) -> list[Mapping[str, Any]]:
+    return [r for r in run.rows if (r["retriever"], r["distractors"]) == (label, size)]
+
+
+def _size(runs: Sequence[Run], wish: int | None) -> int:
+    sizes = [
+        {row["distractors"] for row in run.rows if row["retriever"] == label}
+        for run in runs
+        for label in run.labels
+    ]
+    common = set.intersection(*sizes)
+    if not common:
+        raise UserError("these runs have no pool size in common, or one of them isn't finished")
+    if wish is not None and wish not in common:
+        known = ", ".join(map(str, sorted(common)))
+        raise UserError(f"--distractors {wish}: not a size that all have (they have: {known})")
+    return max(common) if wish is None else wish
+
+
+def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
+    first: dict[str, list[str]] | None = None
+    for run, label in chosen:
+        pools: dict[str, list[str]] = {}
+        for row in _rows(run, label, size):
+            pools.setdefault(row["query"], []).append(row["pool"])
+        first = pools if first is None else first
+        odd = set(first) ^ set(pools)
+        if odd:
+            raise UserError(
+                f"{run.path}: `{label}` was not asked the same queries at {size} distractors:"
+                f" {len(odd)} are in one run only, such as `{min(odd)}`"
+            )
+        for query in sorted(pools):
+            if pools[query] != first[query]:
+                raise UserError(
+                    f"{run.path}: not the same pools: `{query}` at {size} distractors, `{label}`"
+                )
+
+
+def _point(run: Run, label: str, name: str, size: int, k: int) -> Point:
+    [cell] = [
+        cell
+        for cell in run.summary((k,))["cells"]
+        if (cell["retriever"], cell["distractors"]) == (label, size)
+    ]
+    if not cell["scored"]:
+        raise UserError(f"{run.path}: `{label}` has not one scored row at {size} distractors")
+    recall = cell["recall"][str(k)]
+    a_query = cell.get("a_query", {"calls": 0.0, "tokens_in": 0.0, "tokens_out": 0.0})
+    cost, seconds = cell.get("cost", 0.0), seconds_a_row(run.path, label, size)
+    return Point(
+        run.path.resolve().name,
+        name,
+        recall["mean"],
+        recall["low"],
+        recall["high"],
+        {
+            "tokens": a_query["tokens_in"] + a_query["tokens_out"],
+            "cost": None if cost is None else cost / cell["scored"],
+            "ms": 1000 * fmean(seconds) if seconds else None,
+        },
+        a_query["calls"],
+        cell.get("estimated_calls", 0),
+        cell["attempted"],
+        cell["scored"],
+    )
+
+
+def frontier(points: Sequence[Point], axis: str) -> list[Point]:
+    """The points that no other one beats: more recall than all that take as much or less.
+
+    Ascending; a point of unknown amount is on no frontier.
+    """
+    best, found = -1.0, []
+    known = [(point.amounts[axis], point) for point in points]
+    ordered = sorted(
+        ((amount, point) for amount, point in known if amount is not None),
+        key=lambda one: (one[0], -one[1].recall),
+    )
+    for _, point in ordered:
+        if point.recall > best:
+            best = point.recall
+            found.append(point)
+    return found
+
+
+def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
+    """All figures as CSV, a line a configuration; an unknown amount is an empty field."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    head = ("run", "retriever", "distractors", "k", "recall", "low", "high", *AXES)
+    writer.writerow([*head, "calls", "estimated_calls", "attempted", "scored", "frontier"])
+    best = frontier(points, axis)
+    for point in points:
+        figures = (point.recall, point.low, point.high)
+        amounts = ["" if (v := point.amounts[a]) is None else _plain(v) for a in AXES]
+        counts = (point.calls, point.estimated, point.attempted, point.scored)
+        row = [point.run, point.label, size, k, *figures, *amounts, *counts, int(point in best)]
+        writer.writerow(row)
+    return stream.getvalue()
+
+
+def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> list[str]:
+    """The figures as lines of text, those on the frontier marked."""
+    width = max(13, *(len(point.label) for point in points))
+    lines = [
+        f"{'configuration':{width}}  R@{k} at {size} [95 %]      {'tokens':>9} {'cost':>10}"
+        f" {'ms':>9} {'calls':>7} failed"
+    ]
+    best = frontier(points, axis)
+    for point in points:
+        amounts = {a: "unknown" if (v := point.amounts[a]) is None else _plain(v) for a in AXES}
+        interval = f"[{point.low:.3f}, {point.high:.3f}]"
+        lines.append(
+            f"{point.label:{width}}  {point.recall:.3f} {interval:<18} {amounts['tokens']:>9}"
+            f" {amounts['cost']:>10} {amounts['ms']:>9} {point.calls:>7.2f}"
+            f" {point.attempted - point.scored:>6}{'  frontier' if point in best else ''}"
+        )
+    return lines
+
+
+def remarks(points: Sequence[Point], axis: str) -> list[str]:
+    """What a reader of the picture must know."""
+    lines = []
+    unknown = [point.label for point in points if point.amounts[axis] is None]
+    if unknown:
+        lines.append(f"left out, {AXES[axis]} not known: {', '.join(unknown)}")
+    for point in points:
+        if axis == "tokens" and point.estimated:
+            lines.append(f"{point.label}: no tokens told for {point.estimated} calls: estimated")
+        if point.scored < point.attempted:
+            failed = point.attempted - point.scored
+            lines.append(f"{point.label}: {failed} of {point.attempted} rows failed, not in recall")
+    if axis == "ms":
+        lines.append("milliseconds are those of the run: replies from the cache take next to none")
+    return lines
+
+
+def _plain(amount: float) -> str:
+    return f"{amount:.6g}" if amount < 1e6 else f"{amount:.0f}"
+
+
+def drawn(points: Sequence[Point], axis: str) -> tuple[list[tuple[float, Point]], list[Point]]:
+    """What a logarithmic axis can show, (amount, point) ascending; and the free ones, of amount 0.
+
+    Raises UserError where there is nothing to show.
+    """
+    paid = sorted(
+        ((amount, p) for p in points if (amount := p.amounts[axis])), key=lambda one: one[0]
+    )
+    if not paid:
+        why = {
+            "tokens": "no configuration here used any. Try --x ms",
+            "cost": "none is known but 0. Resume the sweep with --prices",
+            "ms": "no timings are kept in these runs",
+        }
+        raise UserError(f"--x {axis}: {why[axis]}")
+    return paid, [point for point in points if point.amounts[axis] == 0]
