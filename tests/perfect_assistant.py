@@ -10,7 +10,7 @@ from typing import Any
 from tests.scripted_server import Call
 
 JSON = Any
-TOPIC = re.compile(r"\bmy (\w+)|我的(\w\w)")
+TOPIC = re.compile(r"\bmy (\w+)|我的(\w\w)", re.IGNORECASE)
 
 
 def data_of(prompt: str) -> str:
