@@ -14,6 +14,7 @@ from chat_models import ChatModel, chat_model
 from chat_models.base import Message, Usage
 from corpus.records import Memory, MemoryItem, Turn
 from harness.errors import UserError
+from harness.typed_settings import plain_defaults
 from memory import (
     Action,
     MemorySystem,
@@ -39,8 +40,10 @@ from retrievers import Retriever, Scored
 from retrievers import Usage as RetrieverUsage
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
+from tests.conftest import HOUSE
 from tests.perfect_assistant import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.test_docs import blocks, call
 
 OURS = ["full-dialogue", "gold-memory", "mem0", "none", "turns"]
 NO_MODEL = ["full-dialogue", "gold-memory", "none", "turns"]
@@ -604,3 +607,29 @@ def test_a_context_that_is_too_small_leaves_no_room(server: ScriptedServer) -> N
 def test_what_fills_a_slot_is_not_filled_itself() -> None:
     made = Prompt("p", "{a}", "{b}\n{a}").fill(a="{b}", b="{a}")
     assert made == (Message("system", "{b}"), Message("user", "{a}\n{b}"))
+
+
+# --- the page
+
+
+def test_the_pages_example_runs_as_written(tmp_path: Path) -> None:
+    own, contract = blocks("docs/memory_systems.md", "python")
+    [command] = blocks("docs/memory_systems.md", "sh")
+    (tmp_path / "sentences.py").write_text(own, encoding="utf-8")
+    (tmp_path / "test_sentences.py").write_text(contract, encoding="utf-8")
+    words = command.split()
+    assert words[:3] == ["python", "-m", "task1.run"]
+    done = call([sys.executable, *words[1:]], tmp_path)
+    assert re.search(r"[1-9]\d* memories; [1-9]\d* ADD, 0 UPDATE", done.stdout + done.stderr)
+    found = call([sys.executable, "-m", "pytest", "-q", "test_sentences.py"], tmp_path).stdout
+    assert "13 passed" in found
+
+
+def test_the_page_has_every_system_and_setting() -> None:
+    page = (HOUSE / "docs" / "memory_systems.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    for name in OURS:
+        assert name in rows
+        for setting, default in plain_defaults(find(name), ["context"]).items():
+            told = re.findall(r"\d+", rows[setting])
+            assert str(default).removesuffix(".0") in told, (name, setting)
