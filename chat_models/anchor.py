@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 # What closes a model's reasoning, where a server leaves it in the reply. The opening mark is often
 # part of the prompt, so a closing one alone counts.
-_TAGS = r"think|thinking|thought|thoughts|reasoning|reflection"
-_CLOSING = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|<\|channel\|>final<\|message\|>|◁/think▷", re.I)
-_OPENING = re.compile(rf"<(?:{_TAGS})>|\[THINK\]|<\|channel\|>analysis<\|message\|>|◁think▷", re.I)
+TAGS = r"think|thinking|thought|thoughts|reasoning|reflection"
+_CLOSING = re.compile(rf"</(?:{TAGS})>|\[/THINK\]|<\|channel\|>final<\|message\|>|◁/think▷", re.I)
+_OPENING = re.compile(rf"<(?:{TAGS})>|\[THINK\]|<\|channel\|>analysis<\|message\|>|◁think▷", re.I)
 _BEFORE = re.compile(r"\s*(?:`{1,3}|~~~)?[A-Za-z]*\s*")
 _AFTER = re.compile(r"[ \t\r]*(?:`{1,3}|~~~)?[ \t\r]*(?:\n|$)")
 _BRACKET = re.compile(r"[{\[]")

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chat_models.anchor import TAGS
+
 _WORD = "DATA"
 _OUR_MARK = re.compile(rf"<(?=/?{_WORD})", re.I)
 # The turn marks of ChatML, Llama 2 to 4, Mistral, Gemma, Phi, gpt-oss, DeepSeek and their like.
@@ -20,6 +22,8 @@ _TURN_MARK = re.compile(
     r"|<(?=/?s>)|<(?=<?/?SYS>)|<(?=(?:start|end)_of_turn>|[be]os>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
 )
+# The marks of reasoning: quoted by a model, they would move where its answer is taken to begin.
+_REASONING_MARK = re.compile(rf"<(?=/?(?:{TAGS})>)|\[(?=/?THINK\])|◁(?=/?think▷)", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ def fence_for(texts: Sequence[str]) -> Fence:
 
 def harmless(text: str) -> str:
     """`text` with what looks like a mark broken up by a space; all else stays as it is."""
-    return _TURN_MARK.sub(_broken, _OUR_MARK.sub("< ", text))
+    text = _REASONING_MARK.sub(_broken, _OUR_MARK.sub("< ", text))
+    return _TURN_MARK.sub(_broken, text)
 
 
 def one_line(text: str) -> str:
