@@ -34,7 +34,8 @@ class Attempt:
         """The chat model; a UserError in one line where none was named."""
         if self.context.chat is None:
             raise UserError(
-                "an answer is written by a chat model and none was named; give --chat-model"
+                "this needs a chat model and none was named;"
+                " give --chat-model, such as --chat-model openai:MODEL"
             )
         return self.context.chat
 

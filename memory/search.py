@@ -50,7 +50,7 @@ def rank(retriever: Retriever, query: str, items: Sequence[MemoryItem], k: int) 
         raise
     except Exception as error:
         raise SystemFailure(f"retriever: {type(error).__name__}: {error}") from error
-    hits = tuple(Hit(distinct[i], float(scores[i])) for i in display_order(scores, k))
+    hits = tuple(Hit(distinct[i], float(scores[i])) for i in display_order(scores, max(k, 0)))
     return Found(hits, _usage(scored))
 
 

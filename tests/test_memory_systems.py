@@ -478,7 +478,7 @@ def test_without_a_chat_model_search_works_and_an_answer_is_refused_in_one_line(
     turns.ingest(DIALOGUE)
     assert turns.search("bicycle", 1)[0].item.text == "my bicycle is red now"
     for name in NO_MODEL:
-        with pytest.raises(UserError, match=r"an answer is written by a chat model.*--chat-model"):
+        with pytest.raises(UserError, match=r"needs a chat model.*--chat-model"):
             system(name).respond("what is my dog called?")
 
 
