@@ -1,6 +1,7 @@
 """Rerankers that ask a chat model: the retriever contract, their orders, and what they count."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from retrievers.rerank.prompting import PromptReranker
 from retrievers.rerank.setwise import Setwise
 from retrievers.testing import RetrieverContract
 from task3.attempt import attempt
+from tests.conftest import HOUSE
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -310,6 +312,16 @@ def test_a_reranker_over_a_reranker_adds_up_what_both_took() -> None:
         result = outer.score(QUERY, POOL)
     assert isinstance(result, Scored)
     assert result.usage.calls == len(server.calls) > 10
+    assert rank(result, POOL, GOLD) == (0, 1)
+
+
+def test_the_reranker_of_the_docs_works_as_written() -> None:
+    page = (HOUSE / "docs" / "reranking.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    made: dict[str, Any] = {"__name__": "one_look"}
+    exec(example, made)
+    with scripted_server(reader(knows(GOLD))) as server:
+        result = make(made["OneLook"], server, depth=41).score(QUERY, POOL)
     assert rank(result, POOL, GOLD) == (0, 1)
 
 
