@@ -15,7 +15,7 @@ from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
 from harness.run_folder import open_run
 from judge.used_memory import UsedMemoryJudge
-from judge.verdicts import Unjudged, to_row
+from judge.verdicts import Judged, Unjudged, disagreed, from_row, to_row
 from task3.exact_match import Verdict
 from task3.use import Use, Words, by_overlap, read_words, use_figures
 
@@ -92,7 +92,13 @@ def _judged(
             flight = options.chat.in_flight
             # A call that failed before is made again: it may have been the server's bad day.
             run_items(run, items, label="judge", in_flight=flight, retry_failed=True)
-            return {row["item"]: _use(row) for row in run.rows}
+            uses = {row["item"]: _use(row) for row in run.rows}
+    if all(one.used is None for one in uses.values()):
+        causes = ", ".join(sorted({one.cause for one in uses.values()}))
+        raise UserError(
+            f"{options.judge_model}: none of {len(uses)} predictions could be judged ({causes})"
+        )
+    return uses
 
 
 def _judge(judge: UsedMemoryJudge, row: Task3Row, words: Words) -> Done:
@@ -108,7 +114,9 @@ def _judge(judge: UsedMemoryJudge, row: Task3Row, words: Words) -> Done:
 
 
 def _use(row: Mapping[str, Any]) -> Use:
-    return Use(row["result"]["verdict"], row["error"] or "")
+    verdict = from_row(row["result"])
+    used = verdict.value if isinstance(verdict, Judged) else None
+    return Use(used, row["error"] or "", disagreed(verdict))
 
 
 def use_result(

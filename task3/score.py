@@ -41,7 +41,12 @@ def score(
     ] = None,
     judge_model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Who judges: openai:MODEL, local:smollm2, …"),
+        typer.Option(
+            "--judge-model",
+            "--chat-model",
+            metavar="NAME",
+            help="Who judges: openai:MODEL, local:smollm2, ...",
+        ),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
     base_url: Annotated[

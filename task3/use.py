@@ -36,10 +36,14 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Whether the gold memory was used; None where that couldn't be judged, for `cause`."""
+    """Whether the gold memory was used; None where that couldn't be judged, for `cause`.
+
+    `differ` tells whether the votes of a judge differ, None where fewer than two came.
+    """
 
     used: bool | None
     cause: str = ""
+    differ: bool | None = None
 
 
 @cache
@@ -101,6 +105,7 @@ def use_figures(
         + ("_and_correct" if correct[row.benchmark_id] else "_and_not_correct")
         for row in judged
     )
+    differ = [one.differ for row in there if (one := uses[row.benchmark_id]).differ is not None]
     names = [a + b for a in ("used", "not_used") for b in ("_and_correct", "_and_not_correct")]
     return {
         "asked": len(rows),
@@ -109,6 +114,7 @@ def use_figures(
         "unjudged": dict(sorted(causes.items())),
         "over_judged": _rate(judged, uses, seed),
         "unanswered_as_unused": _rate(counted, uses, seed),
+        "votes_differ": sum(differ) / len(differ) if differ else None,
         "beside_exact_match": {name: cross[name] for name in names},
     }
 
@@ -136,5 +142,7 @@ def describe_use(figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name:<38} {found['mean']:.4f}  {interval}"
     for name, count in figures["beside_exact_match"].items():
         yield f"    {name.replace('_', ' '):<36} {count}"
+    if figures["votes_differ"] is not None:
+        yield f"  {'share of queries whose votes differ':<38} {figures['votes_differ']:.4f}"
     for cause, count in figures["unjudged"].items():
         yield f"    unjudged, {cause}: {count}"

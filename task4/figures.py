@@ -15,7 +15,7 @@ from judge.summary import JudgeSummary, rate
 from judge.verdicts import Verdict
 from task3.use import overlap
 from task4.answers import ANSWERED, CAUSES, Answers, Said
-from task4.found import ALIKE, KS, WAYS, Found
+from task4.found import ALIKE, KS, WAYS, Found, plain
 from task4.questions import DIMENSIONS, Question
 
 JSON = Any
@@ -127,16 +127,23 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
 
 
 def over_personalization(
-    questions: Sequence[Question], said: Mapping[str, Said]
+    questions: Sequence[Question], said: Mapping[str, Said], found: Mapping[str, Found]
 ) -> dict[str, JSON]:
     """How often a memory is used in a dimension where it must not be, each share with its `n`.
 
     `names_a_memory` and `names_the_memory` are over the answers that tell what they used: any
-    memory, or the one that the question is about. `memory_in_answer` is over all answers: at least
-    half of that memory's words stand in the answer.
+    memory, or the one that the question is about (at least half of its words, or word for word
+    what it was recognised in). `memory_in_answer` is over all answers: at least half of that
+    memory's words stand in the answer.
     """
     there = [question for question in questions if question.name in said]
     tell = [question for question in there if said[question.name].used is not None]
+
+    def names_it(question: Question) -> bool:
+        used = said[question.name].used or ""
+        one = found.get(question.name)
+        known = one is not None and plain(used) in one.texts
+        return known or overlap(question.memory.text, used) >= ALIKE
 
     def over(group: Sequence[Question], value: Callable[[Question], bool]) -> JSON:
         return share([value(q) for q in group], [q.row.session_id for q in group])
@@ -145,9 +152,7 @@ def over_personalization(
         "answered": len(there),
         "tell_what_they_used": len(tell),
         "names_a_memory": over(tell, lambda q: bool((said[q.name].used or "").strip())),
-        "names_the_memory": over(
-            tell, lambda q: overlap(q.memory.text, said[q.name].used or "") >= ALIKE
-        ),
+        "names_the_memory": over(tell, names_it),
         "memory_in_answer": over(
             there, lambda q: overlap(q.memory.text, said[q.name].text or "") >= ALIKE
         ),

@@ -43,6 +43,8 @@ class Found:
     rank: int | None
     hits: int
     memories: int
+    texts: frozenset[str] = frozenset()
+    """The memories that it was recognised in, as `plain` has them."""
 
     @property
     def searched(self) -> bool:
@@ -77,21 +79,22 @@ def find(
     by, places = recognise(gold, history, memories)
     ranks = [rank for rank, place in enumerate(hits, 1) if place in places]
     distinct = len({memory.text for memory in memories})
-    return Found(by, min(ranks, default=None), len(hits), distinct)
+    texts = frozenset(plain(memories[place].text) for place in places)
+    return Found(by, min(ranks, default=None), len(hits), distinct, texts)
 
 
 def recognise(
     gold: MemoryItem, history: Sequence[Turn], memories: Sequence[Stored]
 ) -> tuple[str | None, set[int]]:
     """Which of WAYS recognises the gold memory, and the places of all that it may be."""
-    plain = [_plain(memory.text) for memory in memories]
-    same = {i for i, text in enumerate(plain) if text == _plain(gold.text)}
+    kept = [plain(memory.text) for memory in memories]
+    same = {i for i, text in enumerate(kept) if text == plain(gold.text)}
     if same:
         return "text", same
     turns = frozenset(gold.evidence.utterances if gold.evidence else ())
     # A turn that was said before is stored under the place where it stood first.
-    said = {_plain(history[n].text) for n in turns if 0 <= n < len(history)}
-    read = {i for i, memory in enumerate(memories) if turns & memory.turns or plain[i] in said}
+    said = {plain(history[n].text) for n in turns if 0 <= n < len(history)}
+    read = {i for i, memory in enumerate(memories) if turns & memory.turns or kept[i] in said}
     if read:
         return "evidence", read
     alike = [likeness(gold.text, memory.text) for memory in memories]
@@ -106,5 +109,6 @@ def likeness(one: str, other: str) -> float:
     return min(overlap(one, other), overlap(other, one))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """`text` without what doesn't matter to its reader: case, and how its words are spaced."""
     return " ".join(text.split()).casefold()

@@ -418,6 +418,20 @@ def test_a_judge_is_shown_the_references_memory_and_its_failures_are_unjudged(
         assert len(server.calls) == 2
 
 
+def test_votes_that_differ_are_told_and_a_judge_that_never_answers_is_an_error(
+    root: Path, tmp_path: Path
+) -> None:
+    path = predict(tmp_path / "p.jsonl", {f"q{n}": "because of the summers" for n in range(4)})
+    with scripted_server(knows, lambda call: "perfect") as server:
+        use = json.loads(judged(root, path, server, tmp_path, "--votes", "3").stdout)["use"]
+        assert (use["votes_differ"], use["votes"], len(server.calls)) == (0.0, 3, 12)
+        server.choose = lambda call: "refusal"
+        predict(path, {"q1": "another reason"})
+        other = tmp_path / "other"
+        result = judged(root, path, server, tmp_path, "--verdicts", str(other))
+    assert_one_line(result, "none of 1 predictions could be judged (refused)")
+
+
 def test_verdicts_of_other_predictions_are_not_taken_for_these(
     root: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:

@@ -734,6 +734,19 @@ def test_memory_used_where_it_must_not_be_has_its_own_denominators(
     assert (found["cf"]["answered"], found["cf"]["tell_what_they_used"]) == (1, 0)
 
 
+def test_a_turn_that_the_gold_was_read_from_is_the_memory_too(root: Path, tmp_path: Path) -> None:
+    """A system that quotes the history names the memory in the user's words, not in the gold's."""
+    words = ["--data", root, "--out", tmp_path / "run", "--ability", 3]
+    assert run("--system", "extractive", *words).exit_code == 0
+    [row] = lines(tmp_path / "run" / "rows.jsonl")
+    used = row["result"]["responses"][0]["used_memory_fact"]
+    assert likeness("Owns dragons, which nobody was told", used) < 0.5
+    found = scored(tmp_path / "run", "--data", root)["over_personalization"]["vra"]
+    quoted = used == history("dragons")[1]
+    assert found["names_the_memory"]["mean"] == float(quoted) == 1.0
+    assert found["memory_in_answer"]["mean"] == 0.0
+
+
 def test_verdicts_of_other_answers_are_not_taken_for_these(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     with scripted_server(answers) as server:
