@@ -157,21 +157,23 @@ class Sweep:
                 advance(len(finished))
 
     def _retry_failed(self) -> None:
+        """Score failed rows again. Where that is stopped, those that were done are kept."""
         rows = list(self.folder.rows)
         scores: dict[int, Scores | None] = {}
-        for number, label in enumerate(self.retrievers):
-            start = number * len(self.places)
-            failed = {
-                self.places[i - start]: i
-                for i in range(start, min(start + len(self.places), len(rows)))
-                if rows[i]["error"] is not None
-            }
-            if failed:
-                for finished in self._score(label, list(failed)):
+        try:
+            for number, label in enumerate(self.retrievers):
+                start = number * len(self.places)
+                failed = {
+                    self.places[i - start]: i
+                    for i in range(start, min(start + len(self.places), len(rows)))
+                    if rows[i]["error"] is not None
+                }
+                for finished in self._score(label, list(failed)) if failed else ():
                     for one in finished:
                         rows[failed[one.place]] = one.row
                         scores[failed[one.place]] = one.scores
-        self.folder.rewrite(rows, scores if self.config.keep_scores else None)
+        finally:
+            self.folder.rewrite(rows, scores if self.config.keep_scores else None)
 
     def _check_kept_rows(self) -> None:
         """The rows already there must be the first rows of this plan."""

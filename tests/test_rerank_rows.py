@@ -493,6 +493,25 @@ def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(
     assert len(server.calls) == 6
 
 
+def test_a_retry_that_the_budget_stops_keeps_what_it_mended(
+    place: Path, server: ScriptedServer
+) -> None:
+    words = ("--k=1", "--in-flight=1", "--out=run")
+    server.choose = lambda call: "perfect" if "query 5" in call.prompt else "status 400"
+    assert asked(server, *words).exit_code == 0
+
+    def failed() -> int:
+        return sum(one["error"] is not None for one in lines_of("run"))
+
+    assert failed() == 5
+    server.choose = lambda call: "perfect"
+    stopped = asked(server, *words, "--retry-failed", f"--max-tokens-total={1024 + 400}")
+    assert "budget reached" in said_in_one_line(stopped)
+    assert 0 < failed() < 5
+    assert asked(server, *words, "--retry-failed").exit_code == 0
+    assert failed() == 0
+
+
 def test_a_bounded_budget_and_several_workers_exclude_each_other(
     place: Path, server: ScriptedServer
 ) -> None:
