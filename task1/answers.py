@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from corpus.errors import DataError
-from corpus.inputs import read_inputs
+from corpus.inputs import Inputs, read_inputs
 from corpus.predictions import Tally
 from corpus.records import MemoryItem
 from corpus.stream import Track
@@ -50,17 +49,18 @@ class Answers(Generic[R]):
 
     `items` holds the memories of each session that has exactly one sound row, in data order;
     `causes` tallies all sessions by what became of them, `others` the lines that belong to none.
-    `data` tells in a fingerprint which sessions these are.
     """
 
-    task: str
-    split: str
-    rows: Mapping[str, R]
+    inputs: Inputs[R]
     found: MemoryFile
     items: Mapping[str, Items]
     causes: Mapping[str, Tally]
     others: Mapping[str, Tally]
-    data: Mapping[str, JSON]
+
+    @property
+    def rows(self) -> Mapping[str, R]:
+        """All sessions, by benchmark_id."""
+        return self.inputs.rows
 
     def gold(self, name: str) -> Items:
         """The gold memories of a session."""
@@ -72,10 +72,10 @@ class Answers(Generic[R]):
         """All but the memories, for a report."""
         answered, asked = len(self.items), len(self.rows)
         return {
-            "task": self.task,
+            "task": self.inputs.track,
             "predictions": str(self.found.path),
-            "split": self.split,
-            "sample": self.data["sample"],
+            "split": self.inputs.split,
+            "sample": self.inputs.sample,
             "lines": self.found.lines,
             "asked": asked,
             "answered": answered,
@@ -91,14 +91,19 @@ class Answers(Generic[R]):
 def read_answers(
     path: Path, data: Path | None, split: str, track: Track[R], keys: Sequence[str] = KEYS
 ) -> Answers[R]:
+    """The sessions of a split with their references, and what the file predicts for them.
+
+    Raises DataError for faulty data or a split without references, and as `sort_out` does.
+    """
+    return sort_out(read_inputs(data, split, track, with_gold=True), path, keys)
+
+
+def sort_out(inputs: Inputs[R], path: Path, keys: Sequence[str] = KEYS) -> Answers[R]:
     """Who answered, and what became of all other sessions and lines.
 
-    Raises DataError for faulty data or a split without references, and UserError where no line of
-    `path` answers a session.
+    Raises DataError for a file that can't be read, and UserError where no line of it answers a
+    session.
     """
-    inputs = read_inputs(data, split, track, with_gold=True)
-    if not inputs.rows:
-        raise DataError(f"{track.name} of split {split} has no rows", path=data)
     found = read_memory_rows(path, keys)
     given: dict[str, list[Any]] = {name: [] for name in inputs.rows}
     unknown = Tally()
@@ -124,9 +129,7 @@ def read_answers(
         "without_benchmark_id": found.nameless,
         "malformed": found.malformed,
     }
-    answers = Answers(
-        track.name, split, inputs.rows, found, items, causes, others, inputs.fingerprint()
-    )
+    answers = Answers(inputs, found, items, causes, others)
     if not items:
         raise UserError(_nothing_used(answers))
     return answers

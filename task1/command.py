@@ -19,6 +19,8 @@ from task1.score_options import ScoreOptions
 
 JSON = Any
 Report = Mapping[str, JSON]
+SHOWN = 12
+"""Groups in a table: task 2's references have some ninety top-level labels."""
 
 
 def carry_out(
@@ -43,8 +45,8 @@ def carry_out(
     console = Console(stderr=True, width=wide, highlight=False)
     for line in head(found):
         console.print(line, markup=False, soft_wrap=True)
-    for table in (*tables(found), *more(found)):
-        console.print(table)
+    for one in (*tables(found), *more(found)):
+        console.print(one)
     if options.as_json:
         print(canonical(found))
 
@@ -79,50 +81,55 @@ def head(report: Report) -> Iterable[str]:
 
 def tables(report: Report) -> Iterable[Table]:
     """The figures, and their breakdowns by type, label and language."""
-    table = _table("over sessions", "figure", "mean [95 %]", "pooled", "unanswered as wrong")
+    table = new_table("over sessions", "figure", "mean [95 %]", "pooled", "unanswered as wrong")
     for name, interval in report["intervals"].items():
         table.add_row(
             name.replace("_", " "),
-            _with_interval({"mean": report[name], **interval}),
-            _number(report["pooled"].get(name)),
-            _number(report["unanswered_as_wrong"].get(name)),
+            with_interval({"mean": report[name], **interval}),
+            number(report["pooled"].get(name)),
+            number(report["unanswered_as_wrong"].get(name)),
         )
     yield table
     for key in ("type", "label"):
         columns = ("gold", "recall [95 %]", f"recall, same {key}", "predicted", "precision [95 %]")
-        table = _table(f"over memories, by {key}", key, *columns)
-        for name, row in report[f"by_{key}"].items():
+        table = new_table(f"over memories, by {key}", key, *columns)
+        groups = report[f"by_{key}"]
+        for name, row in list(groups.items())[:SHOWN]:
             table.add_row(
                 name,
                 str(row["gold"]),
-                _with_interval(row["recall"]),
-                _number((row["recall_as_such"] or {}).get("mean")),
+                with_interval(row["recall"]),
+                number((row["recall_as_such"] or {}).get("mean")),
                 str(row["predicted"]),
-                _with_interval(row["precision"]),
+                with_interval(row["precision"]),
             )
+        if len(groups) > SHOWN:
+            table.caption = f"{len(groups) - SHOWN} smaller ones are in --json alone"
         yield table
-    table = _table(
+    table = new_table(
         "over sessions, by language", "language", "sessions", "precision", "recall", "F1 [95 %]"
     )
     for name, row in report["by_language"].items():
         table.add_row(
             name,
             str(row["sessions"]),
-            _number(row["precision"]),
-            _number(row["recall"]),
-            _with_interval({"mean": row["f1"], **row["intervals"]["f1"]}),
+            number(row["precision"]),
+            number(row["recall"]),
+            with_interval({"mean": row["f1"], **row["intervals"]["f1"]}),
         )
     yield table
 
 
-def _table(title: str, *columns: str) -> Table:
+def new_table(title: str, *columns: str) -> Table:
+    """An empty one: the first column to the left, figures to the right."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left", no_wrap=True)
     return table
 
 
-def _with_interval(found: Mapping[str, JSON] | None) -> str:
+def with_interval(found: Mapping[str, JSON] | None) -> str:
+    """A mean with its interval; "-" for none."""
     if found is None:
         return "-"
     digits = 2 if found["high"] > 1 else 4
@@ -130,7 +137,8 @@ def _with_interval(found: Mapping[str, JSON] | None) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Four digits; "-" for none."""
     return "-" if value is None else f"{value:.4f}"
 
 

@@ -28,8 +28,9 @@ def language_of(turns: Iterable[Turn]) -> str:
     for turn in turns:
         if turn.role != "user":
             continue
+        text = normalise(turn.text)
         for script, pattern in _patterns().items():
-            found = pattern.findall(normalise(turn.text))
+            found = pattern.findall(text)
             counts[script] += len(found)
             if script == "Latn":
                 latin += found

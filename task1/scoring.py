@@ -87,8 +87,8 @@ def pair_up(
         if options.scorer == "match":
             by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
         return {name: by(*both) for name, both in sides.items()}, None
-    about = {"data": answers.data, "predictions": file_hash(answers.found.path)}
-    verdicts = judge_sessions(options.judge, answers.task, sides, about)
+    about = {"data": answers.inputs.fingerprint(), "predictions": file_hash(answers.found.path)}
+    verdicts = judge_sessions(options.judge, answers.inputs.track, sides, about)
     judged = {
         name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in pairs)
         for name, pairs in verdicts.pairs.items()

@@ -1,0 +1,120 @@
+"""`python -m task2.score PREDICTIONS.jsonl`: updated memories against the references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task1.score_options import ScoreOptions, score_options
+
+if TYPE_CHECKING:
+    from corpus.records import Task2Row
+    from harness.configurations import Configuration
+    from task1.answers import Answers
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@score_options
+def score(
+    options: ScoreOptions,
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[LABEL=]NAME",
+            help="Does it rank the memory that must change first? May be repeated.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="LABEL.KEY=VALUE",
+            help="A retriever's setting; @FILE for a file of them. May be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Score updated memories: precision, recall and F1 of the whole list, averaged over sessions.
+
+    Beside them the actions (retention, addition, modification), and with --retriever whether it
+    ranks the memory that must change first. Sessions without a sound row are counted by cause and
+    enter no average. No fault of one line stops the rest.
+    """
+    from harness.configurations import parse_configurations
+    from harness.errors import UserError
+    from task1.command import carry_out
+    from task2.tables import more_tables
+
+    if setting and not retriever:
+        raise UserError("--set goes with --retriever")
+    chosen = parse_configurations(retriever, setting or []) if retriever else ()
+    answers = _read(options)
+    carry_out(options, answers, lambda: _report(answers, options, chosen), more_tables)
+
+
+def score_file(options: ScoreOptions, retrievers: Sequence[Configuration] = ()) -> dict[str, Any]:
+    """What --json prints.
+
+    Raises DataError for faulty data or a split without references, and UserError where no line of
+    the file answers a session, for faulty settings of a retriever, or where the judge could not
+    judge one session.
+    """
+    return _report(_read(options), options, retrievers)
+
+
+def _read(options: ScoreOptions) -> Answers[Task2Row]:
+    from task2.predictions import read_update_rows
+
+    return read_update_rows(options.predictions, options.data, options.split)
+
+
+def _report(
+    answers: Answers[Task2Row], options: ScoreOptions, retrievers: Sequence[Configuration]
+) -> dict[str, Any]:
+    from task1.scoring import score_answers
+    from task2.actions import Update, action_figures
+
+    scored = score_answers(answers, options, lambda row: row.new_dialogue)
+    updates = [
+        Update(
+            session=answers.rows[name].session_id,
+            given=answers.rows[name].memories,
+            gold=answers.gold(name),
+            predicted=answers.items[name],
+            pairs=pairs,
+        )
+        for name, pairs in scored.pairs.items()
+    ]
+    return {
+        **scored.report,
+        "actions": action_figures(updates, options.seed),
+        "localisation": _localisation(answers, options, retrievers),
+    }
+
+
+def _localisation(
+    answers: Answers[Task2Row], options: ScoreOptions, retrievers: Sequence[Configuration]
+) -> list[dict[str, Any]]:
+    """One entry a retriever, over all sessions: it hangs on no prediction."""
+    if not retrievers:
+        return []
+    from indexes.embedding_store import choose_store
+    from retrievers.base import RunContext
+    from retrievers.registry import build_all
+    from task2.localisation import localisation
+
+    built = build_all(retrievers, RunContext(options.seed, store=lambda: choose_store(None)))
+    rows = answers.rows.values()
+    return [localisation(rows, label, one, options.seed) for label, one in built.items()]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The tables that task 2 adds to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from task1.command import new_table, number, with_interval
+
+JSON = Any
+
+
+def more_tables(report: Mapping[str, JSON]) -> Iterable[Table]:
+    """Actions, and where a retriever was named, localisation."""
+    actions = dict(report["actions"])
+    dropped = actions.pop("dropped")
+    found = new_table(
+        f"actions over memories; {dropped} given memories dropped",
+        *("action", "gold", "predicted", "correct", "precision", "recall", "F1"),
+    )
+    for name, row in actions.items():
+        found.add_row(
+            name,
+            *(str(row[key]) for key in ("gold", "predicted", "correct")),
+            *(number(row[key]) for key in ("precision", "recall", "f1")),
+        )
+    yield found
+    if not report["localisation"]:
+        return
+    found = new_table(
+        "localisation: is the memory that must change ranked first?",
+        *("retriever", "R@1 [95 %]", "worst-best", "E[RR] [95 %]", "chance"),
+        *("attempted", "scored", "failed"),
+    )
+    for row in report["localisation"]:
+        counts = (str(row["attempted"]), str(row["scored"]), str(sum(row["failed"].values())))
+        recall = row["recall@1"]
+        found.add_row(
+            row["retriever"],
+            with_interval(recall),
+            "-" if recall is None else f"{recall['worst']:.3f}-{recall['best']:.3f}",
+            with_interval(row["reciprocal_rank"]),
+            number(row["chance"]),
+            *counts,
+        )
+    yield found
+    for row in report["localisation"]:
+        causes = {**row["left_out"], **{f"failed: {k}": n for k, n in row["failed"].items()}}
+        if causes:
+            listed = new_table(f"{row['retriever']}: sessions in no mean", "why", "sessions")
+            for why, count in causes.items():
+                listed.add_row(why, str(count))
+            yield listed
