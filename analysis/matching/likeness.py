@@ -1,7 +1,7 @@
 """How alike two memories are: the pair score of the AlpsBench matcher.
 
-Source: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works"). What it
-leaves open was settled by the scores of the recorded judge items; docs/task1.md has the list.
+Source: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works"), and for
+what that leaves open the code that it describes; checked on recorded scores (docs/task1.md).
 """
 
 from __future__ import annotations
