@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.metrics import chance_recall
 from analysis.statistics import Bootstrap
 from corpus.predictions import Tally
 from judge.summary import JudgeSummary, rate
@@ -97,7 +98,8 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
     """Whether the store held the gold memory, and if so at which rank the search found it.
 
     `recall` at k is over the questions with a search, whose store holds the gold memory, and for
-    which at least k hits (or all memories) were looked for; `n` counts them.
+    which at least k hits (or all memories) were looked for; `n` counts them. `chance` is what
+    recall would be over the same questions with the memories in any order: stores are small.
     """
     there = [question for question in questions if question.name in found]
     ways = Counter(found[question.name].by for question in there)
@@ -107,11 +109,14 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
         if found[question.name].by is not None and found[question.name].searched
     ]
     recall: dict[str, JSON] = {}
+    chance: dict[str, JSON] = {}
     for k in KS:
         within = [(question, found[question.name].within(k)) for question in defined]
         known = [(question, hit) for question, hit in within if hit is not None]
         clusters = [question.row.session_id for question, _ in known]
         recall[str(k)] = share([bool(hit) for _, hit in known], clusters)
+        by_chance = [chance_recall(k, found[question.name].memories) for question, _ in known]
+        chance[str(k)] = round(sum(by_chance) / len(by_chance), 6) if by_chance else None
     return {
         "questions": len(there),
         "nothing_stored": sum(not found[q.name].memories for q in there),
@@ -123,6 +128,7 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
         ),
         "recognised_by": {way: ways[way] for way in WAYS},
         "recall": recall,
+        "chance": chance,
     }
 
 

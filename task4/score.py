@@ -187,7 +187,7 @@ def _retrieval(found: Mapping[str, Any]) -> str:
     parts = [
         f"gold memory in the store {found['gold_stored']['mean']:.4f} of {found['questions']}",
         *(
-            f"recall@{k} {share['mean']:.4f} of {share['n']}"
+            f"recall@{k} {share['mean']:.4f} of {share['n']} (chance {found['chance'][k]:.4f})"
             for k, share in found["recall"].items()
             if share is not None
         ),

@@ -205,6 +205,7 @@ def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: P
         assert retrieval["gold_stored"]["mean"] == 1.0
         assert retrieval["recognised_by"] == {"text": 0, "evidence": 45, "overlap": 0}
         assert retrieval["recall"]["10"]["n"] == 45
+        assert 0 < retrieval["chance"]["1"] < retrieval["chance"]["10"] < 1
     elif system == "gold-memory":
         assert retrieval["recognised_by"] == {"text": 45, "evidence": 0, "overlap": 0}
         assert retrieval["recall"]["10"]["mean"] == 1.0
