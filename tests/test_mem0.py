@@ -455,6 +455,14 @@ def test_a_long_dialogue_is_read_in_chunks_that_hold_every_turn() -> None:
     assert evidence == [(n,) for n in range(30)]
 
 
+@pytest.mark.parametrize(
+    ("budget", "sizes"), [(21, [1, 1, 1]), (22, [2, 1]), (32, [2, 1]), (33, [3])]
+)
+def test_a_chunk_is_full_to_the_token(budget: int, sizes: list[int]) -> None:
+    chunks = numbered_chunks([Turn("user", text) for text in "abc"], budget, len)  # 11 each
+    assert [len(chunk) for chunk in chunks] == sizes
+
+
 def test_chunks_are_as_small_as_the_models_context_asks() -> None:
     turns = [
         Turn("user", f"我的数字{n}很大很大很大很大很大很大很大很大很大很大") for n in range(30)
