@@ -57,11 +57,6 @@ def find(name: str) -> type[MemorySystem]:
     return load_class(name, MemorySystem, "memory.MemorySystem")
 
 
-def label_of(name: str) -> str:
-    """The name of a system in a message: its own, or that of the user's class."""
-    return name.rpartition(":")[2]
-
-
 def build_system(
     name: str,
     settings: Mapping[str, str],
@@ -84,7 +79,8 @@ def build_system(
     try:
         system = cls.build(known, context)
     except (ValueError, OSError) as error:
-        raise UserError(f"{label_of(name)}: {error}") from error
+        label = name.rpartition(":")[2]
+        raise UserError(f"{label}: {error}") from error
     system._configured = {**plain_defaults(cls, _GIVEN), **known}
     return system
 
