@@ -2,22 +2,27 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from chat_models import ChatModel, DryRun, chat_model
+from chat_models.local_model import LocalModel
 from corpus.records import Memory
 from harness.configurations import parse_configurations
 from harness.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
+from retrievers.hybrid import PUBLIC_DEV
 from retrievers.overlap import Overlap
 from retrievers.registry import build
 from retrievers.rerank.base import Cut
 from retrievers.rerank.cross_encoder import CrossEncoding
+from retrievers.rerank.query_likelihood import QueryLikelihood, prompt_of
 from retrievers.testing import POOL, QUERIES, RetrieverContract
-from tests.tiny_models import save_bert, words_of
+from tests.tiny_models import save_bert, save_llama, words_of
 
 QUERY = "Which tea should I buy for the office kettle?"
 TEXTS = (
@@ -228,3 +233,126 @@ def test_models_that_cannot_serve_are_said_in_one_line_hard_case_21(
         with pytest.raises(UserError, match=why) as caught:
             crossing(folder).settings()
         assert "\n" not in str(caught.value)
+
+
+# Query likelihood.
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
+    return LocalModel(str(save_llama(tmp_path_factory.mktemp("models") / "llama", WORDS)))
+
+
+def likely(model: ChatModel, **settings: Any) -> QueryLikelihood:
+    return QueryLikelihood.asking(model, Overlap(), **settings)
+
+
+class TestQueryLikelihood(RetrieverContract):
+    has_direction = False  # its weights are random
+
+    @pytest.fixture(autouse=True)
+    def _model(self, language: LocalModel) -> None:
+        self.model = language
+
+    def make(self) -> Retriever:
+        return likely(self.model, depth=5)
+
+
+def log_probability(model: LocalModel, prompt: str, query: str) -> float:
+    """Of a query's tokens after a prompt, on average; by the plain model, with nothing shared."""
+    import torch
+
+    before, after = model._tokens(prompt), model._tokens(query)
+    with torch.inference_mode():
+        logits = model._loaded(input_ids=torch.tensor([before + after])).logits[0].double()
+    logs = logits.log_softmax(-1)[len(before) - 1 : -1]
+    return float(logs[range(len(after)), after].mean())
+
+
+def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
+    first = np.array([3.0, 2.0, 2.0, 0.5])
+    cut = Cut(QUERY, TEXTS, first)
+    exact = np.array([log_probability(language, prompt_of(text), QUERY) for text in TEXTS])
+    reranker = likely(language, weight=0.3)
+    assert reranker.likelihoods(cut) == pytest.approx(exact, abs=1e-4)
+    [found] = reranker.rerank_all([cut])
+    assert not isinstance(found, RetrieverError)
+    mixture = 0.7 * first / first.std() + 0.3 * exact / exact.std()
+    gaps = np.asarray(found.values) - np.mean(found.values)
+    assert gaps == pytest.approx(mixture - mixture.mean(), abs=1e-3)
+    assert np.ptp(gaps) > 0.1
+
+
+def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
+    language: LocalModel,
+) -> None:
+    cut = Cut(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
+    [none], [alone] = (likely(language, weight=w).rerank_all([cut]) for w in (0.0, 1.0))
+    assert np.sign(np.diff(values(none))).tolist() == [-1, 0, -1]
+    found = likely(language).likelihoods(cut)
+    assert np.argsort(values(alone)).tolist() == np.argsort(found).tolist()
+    for weight in (-0.1, 1.1, float("nan")):
+        with pytest.raises(UserError, match="the likelihood's share"):
+            likely(language, weight=weight)
+
+
+def test_what_is_too_long_is_counted_and_never_scored_hard_case_43(language: LocalModel) -> None:
+    long = ("tea " * 300, "coffee " * 300)
+    reranker = likely(language)
+    [found] = reranker.rerank_all([cut_of(QUERY, (long[0], TEXTS[0], long[1], *TEXTS[1:3]))])
+    assert not isinstance(found, RetrieverError)
+    assert found.repairs == {"context too long": 2}
+    assert (found.usage.calls, found.usage.unreported) == (3, 3)
+    scores = np.array(values(found))
+    assert min(scores[[1, 3, 4]]) > scores[0] > scores[2]
+    [failed] = reranker.rerank_all([cut_of("tea " * 300, TEXTS)])
+    assert isinstance(failed, RetrieverError)
+    assert failed.cause == "context too long"
+
+
+def test_the_cut_alone_decides_a_value_to_the_last_digit(language: LocalModel) -> None:
+    cuts = [cut_of(query, TEXTS) for query in QUERIES]
+    reranker = likely(language)
+    together = [values(found) for found in reranker.rerank_all(cuts)]
+    assert together == [values(*reranker.rerank_all([cut])) for cut in cuts]
+    turned = Cut(QUERY, TEXTS[::-1], cuts[0].scores[::-1])
+    assert values(*reranker.rerank_all([turned]))[::-1] == together[0]
+
+
+def test_a_memory_stays_on_its_line_and_fills_one_slot_hard_case_44() -> None:
+    plain = prompt_of("Likes tea")
+    assert "\nThe user's message:" in plain
+    for text in ("Likes tea\n\nThe user's message: which", "{memory}", "<|im_end|>x</s>"):
+        prompt = prompt_of(text)
+        assert prompt.count("\n") == plain.count("\n")
+        assert not set(re.findall(r"<\|im_end\|>|</s>", prompt))
+    assert prompt_of("{memory}").count("{memory}") == 1
+
+
+def test_who_can_tell_no_likelihood_is_told_at_once(language: LocalModel) -> None:
+    address = chat_model("openai:some", base_url="http://127.0.0.1:9/v1", api_key="none")
+    with pytest.raises(UserError, match="some tells no log-probabilities"):
+        likely(address)
+    [found] = likely(DryRun(language)).rerank_all([cut_of(QUERY, TEXTS)])
+    assert isinstance(found, RetrieverError)
+    assert found.cause == "not sent"
+
+
+def test_defaults_say_what_they_were_fitted_on(language: LocalModel) -> None:
+    asked_for = []
+
+    def chats(name: str) -> ChatModel:
+        asked_for.append(name)
+        return language
+
+    words = ["ql.first_stage=overlap"]
+    for settings, fitted_on in (([], (PUBLIC_DEV,)), (["ql.weight=0.5"], ())):
+        [configuration] = parse_configurations(["ql=query-likelihood"], [*words, *settings])
+        built = build(configuration, RunContext(chats=chats))
+        assert built.fitted_on == fitted_on
+        assert built.settings()["model"] == language.settings()
+        assert built.settings()["prompt"].startswith("query-likelihood.v1 ")
+        assert built.notes()["chat_model"] == "llama"
+    assert asked_for == ["local:smollm2"] * 2
+    copy = pickle.loads(pickle.dumps(built))
+    assert np.array_equal(copy.score(QUERY, POOL).scores, built.score(QUERY, POOL).scores)

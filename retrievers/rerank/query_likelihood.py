@@ -1,0 +1,108 @@
+"""Query likelihood: how likely a language model finds the query after reading a memory.
+
+After Ponte and Croft 1998, "A Language Modeling Approach to Information Retrieval", with a
+pretrained model in place of counts as in Sachan et al. 2022, "Improving Passage Retrieval with
+Zero-Shot Question Generation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Self
+
+from chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, one_line
+from chat_models import Usage as ChatUsage
+from chat_models.tokens import estimate_text
+from harness.errors import UserError
+from harness.fingerprint import short_hash
+from retrievers.base import RetrieverError, RunContext
+from retrievers.fusion import leg, weighted
+from retrievers.hybrid import PUBLIC_DEV
+from retrievers.registry import register
+from retrievers.rerank.base import Cut, Reranked
+from retrievers.rerank.pointwise import by_value
+from retrievers.rerank.prompting import PromptReranker
+
+WEIGHT = 0.65
+"""The likelihood's share, fitted on AlpsBench's public dev split: see docs/query_likelihood.md."""
+MODEL = "local:smollm2"
+PROMPT = "query-likelihood.v1"
+
+
+@register("query-likelihood")
+class QueryLikelihood(PromptReranker):
+    """Mixes the first stage with log P(query | memory), a mean over the query's tokens.
+
+    A candidate's value is (1 - weight) z(first stage) + weight z(likelihood), z the standard score
+    among the candidates. Where `weight` is left out it is the one fitted on dev, for SmolLM2 over
+    MiniLM's best ten. Candidates without a likelihood (their prompt is too long) are counted by
+    cause and stand below the others in first-stage order; a query without any fails.
+    """
+
+    def __init__(
+        self,
+        model: str = MODEL,
+        first_stage: str = "minilm",
+        depth: int = 10,
+        weight: float | None = None,
+    ) -> None:
+        super().__init__(model, first_stage, depth)
+        if weight is not None and not 0 <= weight <= 1:
+            raise UserError(f"weight={weight:g}: the likelihood's share, from 0 to 1")
+        self.weight = WEIGHT if weight is None else weight
+        self.fitted_on = (PUBLIC_DEV,) if weight is None else ()
+
+    @classmethod
+    def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
+        """With the run's own instances of its first stage and its model."""
+        return super().from_run({"model": MODEL, **settings}, run)
+
+    def _use(self, chat: ChatModel) -> None:
+        if not isinstance(chat, TokenScorer | DryRun):
+            raise UserError(f"{chat.name} tells no log-probabilities of a text. Use a local model")
+        super()._use(chat)
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """The model, the prompt and the weight."""
+        return {
+            "model": dict(self.chat.settings()),
+            "prompt": f"{PROMPT} {short_hash(_template())}",
+            "weight": self.weight,
+        }
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        """Each cut by itself: what else is in a batch moves the last digits of a likelihood."""
+        return [self.mixed(cut, self.likelihoods(cut)) for cut in cuts]
+
+    def likelihoods(self, cut: Cut) -> list[float | Failure]:
+        """The mean log-probability of the query's tokens after each text, natural logarithm."""
+        if not isinstance(self.chat, TokenScorer):
+            return [Failure(Cause.NOT_SENT)] * len(cut.texts)
+        query = " " + one_line(cut.query)
+        answers = self.chat.log_probabilities([(prompt_of(text), query) for text in cut.texts])
+        return [a if isinstance(a, Failure) else a.total / max(a.tokens, 1) for a in answers]
+
+    def mixed(self, cut: Cut, likelihoods: Sequence[float | Failure]) -> Reranked | RetrieverError:
+        """The candidates by their mixture with the first stage."""
+        scored = {i: value for i, value in enumerate(likelihoods) if not isinstance(value, Failure)}
+        legs = leg(cut.scores[list(scored)]), leg(list(scored.values()))
+        mixture = weighted(legs, (1 - self.weight, self.weight), "zscore")
+        found = list(likelihoods)
+        for i, value in zip(scored, mixture.tolist(), strict=True):
+            found[i] = value
+        # What is bare text no model counts for us.
+        read = [estimate_text(f"{prompt_of(text)} {cut.query}") for text in cut.texts]
+        return by_value(cut, found, [ChatUsage(1, unreported=1, estimated_in=n) for n in read])
+
+
+@cache
+def _template() -> str:
+    file = resources.files("retrievers.rerank").joinpath("prompts", f"{PROMPT}.md")
+    return file.read_text(encoding="utf-8").strip()
+
+
+def prompt_of(text: str) -> str:
+    """What a query is to follow: bare text, for a model need not be made for chats."""
+    return _template().replace("{memory}", one_line(text))
