@@ -9,13 +9,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from chat_models.session import ChatOptions
 from harness.errors import UserError
-from harness.run_folder import OnExisting
+
+if TYPE_CHECKING:
+    from harness.run_folder import OnExisting
 
 ScorerName = Literal["exact", "match", "judge"]
 AssignmentName = Literal["hungarian", "greedy"]
