@@ -19,8 +19,9 @@ from retrievers.registry import describe
 from task3.sweep import app
 from tests.conftest import HOUSE, WriteRelease
 
-OURS = ["bm25", "constant", "dense", "faiss", "hybrid"]
-OURS += ["minilm", "overlap", "random", "rank-bm25"]
+OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
+OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
+OURS += ["setwise"]
 SHOUT = '''
 from retrievers import Retriever
 
