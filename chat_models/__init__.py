@@ -19,6 +19,7 @@ from chat_models.choose import chat_model
 from chat_models.dry_run import DryRun, Plan
 from chat_models.fence import Fence, fence_for, harmless, one_line
 from chat_models.prices import Price, Prices, read_prices
+from chat_models.prompt_file import PromptFile
 from chat_models.session import ChatOptions, Chats, open_chats
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Plan",
     "Price",
     "Prices",
+    "PromptFile",
     "Reply",
     "ReplyCache",
     "Request",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator
 
-from chat_models import Message, fence_for, one_line
+from chat_models import Message, PromptFile, fence_for, one_line
 from corpus.records import MemoryItem, Turn
 from harness.errors import UserError
 from memory.attempt import Attempt
@@ -20,7 +20,6 @@ from memory.budget import Tokens, room
 from memory.changes import Changes
 from memory.chunks import numbered_chunks
 from memory.facts import Facts, plain, rewritten, same_text
-from memory.prompt import load_prompt
 from memory.registry import register_system
 from memory.respond import RESPOND
 from memory.stored import StoredSystem, at_least_one
@@ -130,7 +129,7 @@ class Mem0(StoredSystem):
 
 def _extraction(lines: Sequence[str]) -> tuple[Message, ...]:
     fence = fence_for(lines)
-    return load_prompt(EXTRACT).fill(
+    return PromptFile.load("memory", EXTRACT).fill(
         rule=fence.rule,
         data=fence.put("\n".join(lines)),
         labels=", ".join(label for label in get_args(Label) if label != "UNMAPPED"),
@@ -143,6 +142,6 @@ def _question(item: MemoryItem, found: Sequence[MemoryItem]) -> tuple[Message, .
     lines = [f"New fact: {one_line(item.text)}", "", "Memories:"]
     lines += [f"[{label}] {one_line(memory.text)}" for label, memory in enumerate(found, 1)]
     fence = fence_for(lines)
-    return load_prompt(DECIDE).fill(
+    return PromptFile.load("memory", DECIDE).fill(
         rule=fence.rule, data=fence.put("\n".join(lines)), count=len(found)
     )

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
-from chat_models import Message, fence_for, harmless, one_line
+from chat_models import Message, PromptFile, fence_for, harmless, one_line
 from memory.attempt import Attempt
 from memory.base import Hit, Response
 from memory.budget import Tokens, best_within, newest_within, room
-from memory.prompt import load_prompt
 
 RESPOND = "respond.v1"
 _NOTHING = "(no notes)"
@@ -64,7 +63,9 @@ def _costs(
 def _messages(query: str, lines: Sequence[str]) -> tuple[Message, ...]:
     fence = fence_for([query, *lines])
     data = fence.put("\n".join(lines) or _NOTHING)
-    return load_prompt(RESPOND).fill(rule=fence.rule, data=data, query=harmless(query))
+    return PromptFile.load("memory", RESPOND).fill(
+        rule=fence.rule, data=data, query=harmless(query)
+    )
 
 
 def _respond(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from chat_models.base import Usage
+from chat_models.prompt_file import PromptFile
 from corpus.records import MemoryItem
 from harness.errors import UserError
 from memory.attempt import Attempt
@@ -23,7 +24,6 @@ from memory.base import (
     SystemContext,
     SystemFailure,
 )
-from memory.prompt import load_prompt
 from memory.respond import RESPOND, respond_from_hits
 from memory.store import HistoryEntry, MemoryStore, StaleMemory
 from retrievers.registry import describe_leg
@@ -63,7 +63,7 @@ class StoredSystem(MemorySystem):
         return {
             **super().settings(),
             "retriever": describe_leg("retriever", self.context.retriever),
-            "prompts": [load_prompt(name).identity for name in self.prompts],
+            "prompts": [PromptFile.load("memory", name).identity for name in self.prompts],
             "context": chat.context if chat else None,
         }
 

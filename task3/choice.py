@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 
 from pydantic import BaseModel
 
@@ -24,12 +21,9 @@ class Choice(BaseModel):
     selected_memory: int | None = None
 
 
-@cache
 def load_prompt() -> Prompt:
     """The prompt in `prompts/`, a system part and a user part."""
-    file = resources.files("task3").joinpath("prompts", f"{PROMPT}.md")
-    _, _, system, _, user = re.split(r"^# (system|user)\n", file.read_text("utf-8"), flags=re.M)
-    return Prompt(PROMPT, system, user)
+    return Prompt.load("task3", PROMPT)
 
 
 def shuffled(query: str, texts: Sequence[str], seed: int) -> list[str]:

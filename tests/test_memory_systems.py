@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chat_models import ChatModel, chat_model
+from chat_models import ChatModel, PromptFile, chat_model
 from chat_models.base import Message, Usage
 from corpus.records import Memory, MemoryItem, Turn
 from harness.errors import UserError
@@ -31,7 +31,6 @@ from memory import (
     search,
 )
 from memory.budget import Tokens, best_within, newest_within, room
-from memory.prompt import Prompt
 from memory.search import rank
 from memory.store import replay
 from memory.testing import DIALOGUE, ITEMS, MemorySystemContract, Spy
@@ -605,7 +604,7 @@ def test_a_context_that_is_too_small_leaves_no_room(server: ScriptedServer) -> N
 
 
 def test_what_fills_a_slot_is_not_filled_itself() -> None:
-    made = Prompt("p", "{a}", "{b}\n{a}").fill(a="{b}", b="{a}")
+    made = PromptFile("p", "{a}", "{b}\n{a}").fill(a="{b}", b="{a}")
     assert made == (Message("system", "{b}"), Message("user", "{a}\n{b}"))
 
 

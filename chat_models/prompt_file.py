@@ -1,4 +1,4 @@
-"""Prompts of memory systems: versioned files with slots, filled without rereading what goes in."""
+"""Prompts as files of a package: versioned, hashed, filled without rereading what goes in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Self
 
 from chat_models.base import Message
 from harness.fingerprint import short_hash
@@ -16,12 +16,17 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A file `NAME.vN.md` of this package: a system and a user part with slots in braces."""
+class PromptFile:
+    """`prompts/NAME.vN.md` of a package: a system and a user part, with slots in braces."""
 
     name: str
     system: str
     user: str
+
+    @classmethod
+    def load(cls, package: str, name: str) -> Self:
+        """The prompt in `prompts/<name>.md` of `package`."""
+        return cls(name, *_parts(package, name))
 
     @property
     def identity(self) -> str:
@@ -36,13 +41,12 @@ class Prompt:
         )
 
 
+@cache
+def _parts(package: str, name: str) -> tuple[str, str]:
+    file = resources.files(package).joinpath("prompts", f"{name}.md")
+    _, _, system, _, user = _PARTS.split(file.read_text(encoding="utf-8"))
+    return system, user
+
+
 def _fill(template: str, slots: dict[str, Any]) -> str:
     return _SLOT.sub(lambda slot: str(slots[slot[1]]), template).strip()
-
-
-@cache
-def load_prompt(name: str) -> Prompt:
-    """The prompt in `prompts/<name>.md`."""
-    file = resources.files("memory").joinpath("prompts", f"{name}.md")
-    _, _, system, _, user = _PARTS.split(file.read_text(encoding="utf-8"))
-    return Prompt(name, system, user)
