@@ -3,131 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from chat_models.session import ChatOptions, open_chats
+from chat_models.base import ChatModel
+from chat_models.dry_run import Plan
 from corpus.records import Task3File, Task3Row
 from harness.errors import UserError
-from harness.fingerprint import code_hash, own_version, short_hash, versions
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import open_run
+from harness.fingerprint import short_hash
 from judge.used_memory import UsedMemoryJudge
-from judge.verdicts import Judged, Unjudged, disagreed, from_row, to_row
-from task3.exact_match import Verdict
+from judge.verdicts import Judged, Unjudged, Verdict, disagreed
+from task3 import exact_match
+from task3.judge_options import JudgeOptions
 from task3.use import Use, Words, by_overlap, read_words, use_figures
+from task3.verdict_run import Work, judge_all, plan_all
 
-By = Literal["overlap", "judge"]
+UseBy = Literal["overlap", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
 class UseOptions:
-    """How use is told. `folder` keeps the verdicts of a judge; None is one in `runs/`."""
+    """How use is told; `judge` is there for "judge" alone."""
 
-    by: By
-    judge_model: str | None = None
-    votes: int = 1
-    chat: ChatOptions = field(default_factory=ChatOptions)
-    folder: Path | None = None
+    by: UseBy
+    judge: JudgeOptions | None = None
 
 
-def use_options(
-    by: str | None,
-    judge_model: str | None,
-    votes: int,
-    chat: ChatOptions,
-    folder: Path | None,
-) -> UseOptions | None:
+def use_options(by: UseBy | None, judge: JudgeOptions | None) -> UseOptions | None:
     """What a command's options ask for, None for nothing. Raises UserError for what can't be."""
-    if by not in (None, "overlap", "judge"):
-        raise UserError(f"--use {by}: choose overlap or judge")
-    if by != "judge" and (judge_model or folder or votes > 1):
-        raise UserError("--judge-model, --votes and --verdicts are for --use judge")
-    if by == "judge" and judge_model is None:
-        raise UserError("--use judge: who judges? Give --judge-model openai:MODEL")
-    return None if by is None else UseOptions(by, judge_model, votes, chat, folder)  # type: ignore[arg-type]
+    if (by == "judge") != (judge is not None):
+        raise UserError("--use judge and --judge-model go together: give both, or neither")
+    return None if by is None else UseOptions(by, judge)
 
 
-def uses_of(
-    file: Task3File, path: Path, verdicts: Mapping[str, Verdict], options: UseOptions
-) -> dict[str, Use]:
-    """By benchmark_id, for every query that has exactly one prediction row in `path`.
+class Predicted:
+    """The queries of a file that have exactly one prediction row, with what the row says."""
 
-    Raises UserError for a judge that can't be asked and where its budget is spent; verdicts that
-    came are kept, and the same call goes on with the rest.
-    """
-    words = read_words(path)
-    said = {
-        row.benchmark_id: (row, words.get(verdict.lines[0], Words("", "")))
-        for row in file.rows
-        if (verdict := verdicts[row.benchmark_id]).cause not in ("missing", "repeated")
-    }
-    if options.by == "overlap":
-        return {name: by_overlap(row.gold_memory.text, own) for name, (row, own) in said.items()}
-    return _judged(file, said, options)
-
-
-def _judged(
-    file: Task3File, said: Mapping[str, tuple[Task3Row, Words]], options: UseOptions
-) -> dict[str, Use]:
-    assert options.judge_model is not None
-    with open_chats(options.chat) as chats:
-        chat = chats(options.judge_model)
-        judge = UsedMemoryJudge(chat, options.votes)
-        fingerprint = {
-            "data": {"sha256": file.sha256, "distractors": file.size},
-            "predictions": short_hash({n: [w.answer, w.reason] for n, (_, w) in said.items()}),
-            "judge": dict(judge.settings()),
-            "code": {"version": own_version(), "sha256": code_hash()},
-            "libraries": versions(sorted(chat.libraries)),
+    def __init__(
+        self, file: Task3File, path: Path, verdicts: Mapping[str, exact_match.Verdict]
+    ) -> None:
+        self.file, self.verdicts = file, verdicts
+        words = read_words(path)
+        self.said: dict[str, tuple[Task3Row, Words]] = {
+            row.benchmark_id: (row, words.get(verdict.lines[0], Words("", "")))
+            for row in file.rows
+            if (verdict := verdicts[row.benchmark_id]).cause not in ("missing", "repeated")
         }
-        folder = options.folder or Path("runs") / f"task3-use-{short_hash(fingerprint)}"
-        items: dict[str, Callable[[], Done]] = {
-            name: partial(_judge, judge, row, words) for name, (row, words) in said.items()
+
+    def uses(self, options: UseOptions) -> dict[str, Use]:
+        """By benchmark_id, whether the gold memory was used. Raises UserError as `judge_all`."""
+        if options.judge is None:
+            said = self.said.items()
+            return {name: by_overlap(row.gold_memory.text, words) for name, (row, words) in said}
+        about = {
+            "data": {"sha256": self.file.sha256, "distractors": self.file.size},
+            "predictions": short_hash({n: [w.answer, w.reason] for n, (_, w) in self.said.items()}),
         }
-        with open_run(folder, fingerprint, "resume", is_item_row) as run:
-            run.write_manifest()
-            flight = options.chat.in_flight
-            # A call that failed before is made again: it may have been the server's bad day.
-            run_items(run, items, label="judge", in_flight=flight, retry_failed=True)
-            uses = {row["item"]: _use(row) for row in run.rows}
-    if all(one.used is None for one in uses.values()):
-        causes = ", ".join(sorted({one.cause for one in uses.values()}))
-        raise UserError(
-            f"{options.judge_model}: none of {len(uses)} predictions could be judged ({causes})"
-        )
-    return uses
+        found = judge_all(options.judge, "task3", about, self._work(options.judge))
+        return {name: _use(verdict) for name, verdict in found.of.items()}
+
+    def plan(self, judge: JudgeOptions) -> Mapping[str, Plan]:
+        """What a judge would be sent."""
+        return plan_all(judge, self._work(judge))
+
+    def figures(
+        self, rows: Sequence[Task3Row], uses: Mapping[str, Use], options: UseOptions
+    ) -> dict[str, Any]:
+        """The figures over `rows`, as `--json` prints them."""
+        of_rows = {row.benchmark_id for row in rows}
+        kept = {name: use for name, use in uses.items() if name in of_rows}
+        correct = {name: self.verdicts[name].cause == "correct" for name in kept}
+        judge = options.judge
+        return {
+            "by": f"judge {judge.chat_model}" if judge else "overlap",
+            "votes": judge.votes if judge else None,
+            **use_figures(rows, kept, correct),
+        }
+
+    def _work(self, options: JudgeOptions) -> Callable[[ChatModel], Work]:
+        def make(chat: ChatModel) -> Work:
+            judge = UsedMemoryJudge(chat, options.votes)
+            items = {
+                name: partial(judge, row.query, words.answer, words.reason, row.gold_memory.text)
+                for name, (row, words) in self.said.items()
+            }
+            return Work(items, dict(judge.settings()))
+
+        return make
 
 
-def _judge(judge: UsedMemoryJudge, row: Task3Row, words: Words) -> Done:
-    verdict = judge(row.query, words.answer, words.reason, row.gold_memory.text)
-    used = verdict.usage
-    return Done(
-        to_row(verdict),
-        used.calls,
-        used.estimate_in,
-        used.estimate_out,
-        error=verdict.cause if isinstance(verdict, Unjudged) else None,
-    )
-
-
-def _use(row: Mapping[str, Any]) -> Use:
-    verdict = from_row(row["result"])
+def _use(verdict: Verdict[bool]) -> Use:
     used = verdict.value if isinstance(verdict, Judged) else None
-    return Use(used, row["error"] or "", disagreed(verdict))
-
-
-def use_result(
-    rows: Sequence[Task3Row],
-    uses: Mapping[str, Use],
-    verdicts: Mapping[str, Verdict],
-    options: UseOptions,
-) -> dict[str, Any]:
-    """The figures over `rows`, as `--json` prints them."""
-    of_rows = {row.benchmark_id for row in rows}
-    correct = {name: verdicts[name].cause == "correct" for name in uses}
-    by = options.by if options.judge_model is None else f"{options.by} {options.judge_model}"
-    kept = {name: use for name, use in uses.items() if name in of_rows}
-    return {"by": by, "votes": options.votes, **use_figures(rows, kept, correct)}
+    cause = verdict.cause if isinstance(verdict, Unjudged) else ""
+    return Use(used, cause, disagreed(verdict))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from task3.judge_options import JudgeOptions, judge_options
+
 if TYPE_CHECKING:
+    from chat_models.dry_run import Plan
     from task3.judged_use import UseOptions
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@judge_options
 def score(
+    judge: JudgeOptions | None,
     predictions: Annotated[
         Path,
         typer.Argument(help="Rows with benchmark_id and selected_memory_id; .jsonl or .jsonl.gz."),
@@ -33,47 +39,8 @@ def score(
         typer.Option(help="Queries to leave out, a benchmark_id a line: scores with and without."),
     ] = None,
     use: Annotated[
-        str | None,
-        typer.Option(
-            metavar="overlap|judge",
-            help="Besides, was the gold memory used? By overlap of the reason, or a model's word.",
-        ),
-    ] = None,
-    judge_model: Annotated[
-        str | None,
-        typer.Option(
-            "--judge-model",
-            "--chat-model",
-            metavar="NAME",
-            help="Who judges: openai:MODEL, local:smollm2, ...",
-        ),
-    ] = None,
-    votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
-    base_url: Annotated[
-        str | None, typer.Option(help="An OpenAI-compatible address. Default: $OPENAI_BASE_URL.")
-    ] = None,
-    replies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
-        ),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
-    ] = None,
-    in_flight: Annotated[
-        int, typer.Option(min=1, help="Calls under way at once; changes no verdict.")
-    ] = 8,
-    verdicts: Annotated[
-        Path | None,
-        typer.Option(help="Run folder of the verdicts. Default: runs/task3-use-..., resumed."),
+        Literal["overlap", "judge"] | None,
+        typer.Option(help="Was the gold memory used? By the reason's overlap, or a model's word."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -83,30 +50,20 @@ def score(
     wrong, and every cause with its count and first lines. No fault of one line stops the rest.
     With --use, it is told besides how often the gold memory was used.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
     from harness.fingerprint import canonical
+    from task3.judged_use import use_options
 
-    kept = "verdicts that came are kept; the same command goes on"
-    with one_line_errors(DataError, OSError, on_stop=kept if use else "nothing was written"):
-        from chat_models.session import ChatOptions
-        from task3.judged_use import use_options
-
-        chat = ChatOptions(
-            base_url=base_url,
-            replies=replies,
-            max_tokens_total=max_tokens_total,
-            max_cost=max_cost,
-            prices=prices,
-            in_flight=in_flight,
-        )
-        options = use_options(use, judge_model, votes, chat, verdicts)
-        result = score_file(predictions, data, split, size, exclude, options)
-        if as_json:
-            print(canonical(result))
-        else:
-            for line in describe(result):
-                print(line)
+    options = use_options(use, judge)
+    if judge is not None and judge.chats.dry_run:
+        plans = plan_file(predictions, data, split, size, judge)
+        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        return
+    result = score_file(predictions, data, split, size, exclude, options)
+    if as_json:
+        print(canonical(result))
+    else:
+        for line in describe(result):
+            print(line)
 
 
 def score_file(
@@ -120,29 +77,19 @@ def score_file(
     """What --json prints.
 
     Raises DataError for faulty data or a split without references, and UserError where no line of
-    `path` answers a query, for a faulty exclusion list and for one that leaves no query.
+    `path` answers a query, for a faulty exclusion list and for one that leaves no query, and where
+    a judge judges nothing.
     """
-    from corpus.predictions import read_predictions
     from harness.errors import UserError
-    from task3.exact_match import figures, judge, shared_gold_ids
+    from task3.exact_match import figures, shared_gold_ids
     from task3.exclusions import read_exclusions
-    from task3.judged_use import use_result, uses_of
-    from task3.released import load_released
 
-    file = load_released(data, split, size)
-    _require_gold(file)
+    file, found, verdicts, others, scores = _open(path, data, split, size)
     known = {row.benchmark_id for row in file.rows}
     left_out = None if exclude is None else read_exclusions(exclude, known)
-    found = read_predictions(path)
-    verdicts, unknown = judge(file.rows, found.rows)
-    others = {
-        "unknown": unknown.as_json(),
-        "without_benchmark_id": found.nameless.as_json(),
-        "malformed": found.malformed.as_json(),
-    }
-    scores = figures(file.rows, verdicts)
-    if not scores["answered"]:
-        raise UserError(_nothing_used(path, found.lines, {**scores["causes"], **others}))
+    kept = [row for row in file.rows if row.benchmark_id not in (left_out or ())]
+    if not kept:
+        raise UserError(f"{exclude}: leaves out every query")
     result = {
         "predictions": str(path),
         "split": split,
@@ -154,18 +101,50 @@ def score_file(
         "shared_gold_ids": shared_gold_ids(file.rows),
         "all": scores,
     }
-    uses = None if use is None else uses_of(file, path, verdicts, use)
-    if use is not None and uses is not None:
-        result["use"] = use_result(file.rows, uses, verdicts, use)
     if left_out is not None:
-        kept = [row for row in file.rows if row.benchmark_id not in left_out]
-        if not kept:
-            raise UserError(f"{exclude}: leaves out every query")
         result["excluded"] = len(left_out)
         result["without_excluded"] = figures(kept, verdicts)
-        if use is not None and uses is not None:
-            result["use_without_excluded"] = use_result(kept, uses, verdicts, use)
+    if use is not None:
+        from task3.judged_use import Predicted
+
+        predicted = Predicted(file, path, verdicts)
+        uses = predicted.uses(use)
+        result["use"] = predicted.figures(file.rows, uses, use)
+        if left_out is not None:
+            result["use_without_excluded"] = predicted.figures(kept, uses, use)
     return result
+
+
+def plan_file(
+    path: Path, data: Path | None, split: str, size: int | None, judge: JudgeOptions
+) -> Mapping[str, Plan]:
+    """What a judge of use would be sent, by its name. Raises as `score_file` does."""
+    from task3.judged_use import Predicted
+
+    file, _, verdicts, _, _ = _open(path, data, split, size)
+    return Predicted(file, path, verdicts).plan(judge)
+
+
+def _open(path: Path, data: Path | None, split: str, size: int | None) -> tuple[Any, ...]:
+    """The data, the predictions, the verdict on each query, lines of no query, exact figures."""
+    from corpus.predictions import read_predictions
+    from harness.errors import UserError
+    from task3.exact_match import figures, judge
+    from task3.released import load_released
+
+    file = load_released(data, split, size)
+    _require_gold(file)
+    found = read_predictions(path)
+    verdicts, unknown = judge(file.rows, found.rows)
+    others = {
+        "unknown": unknown.as_json(),
+        "without_benchmark_id": found.nameless.as_json(),
+        "malformed": found.malformed.as_json(),
+    }
+    scores = figures(file.rows, verdicts)
+    if not scores["answered"]:
+        raise UserError(_nothing_used(path, found.lines, {**scores["causes"], **others}))
+    return file, found, verdicts, others, scores
 
 
 def _require_gold(file: Any) -> None:

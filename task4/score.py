@@ -8,11 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from task3.judge_options import JudgeOptions, judge_options
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@judge_options
 def score(
+    judge: JudgeOptions | None,
     answers: Annotated[
         Path,
         typer.Argument(
@@ -29,95 +33,30 @@ def score(
         list[int] | None,
         typer.Option(help="1 to 5. May be repeated. Default: those that are answered."),
     ] = None,
-    judge_model: Annotated[
-        str | None,
-        typer.Option(
-            "--judge-model",
-            "--chat-model",
-            metavar="NAME",
-            help="Who judges: openai:MODEL, local:smollm2, ...",
-        ),
-    ] = None,
-    votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
-    base_url: Annotated[
-        str | None, typer.Option(help="An OpenAI-compatible address. Default: $RECALLBED_BASE_URL.")
-    ] = None,
-    replies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
-        ),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Send nothing; print calls, tokens and cost.")
-    ] = False,
-    in_flight: Annotated[
-        int, typer.Option(min=1, help="Calls under way at once; changes no verdict.")
-    ] = 8,
-    verdicts: Annotated[
-        Path | None,
-        typer.Option(help="Run folder of the verdicts. Default: runs/task4-judge-..., resumed."),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score answers: verdicts by dimension, retrieval beside them, memory used where it mustn't be.
 
-    Without --judge-model all that needs no judge is reported, and what is missing is said. Verdicts
-    that came are kept; the same command goes on, and tries the unjudged again.
+    Without --judge-model all that needs no judge is reported, and what is missing is said.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
     from harness.fingerprint import canonical
+    from task4.scoring import gather
+    from task4.scoring import score as score_material
 
-    kept = "verdicts that came are kept; the same command goes on"
-    with one_line_errors(
-        DataError, OSError, on_stop=kept if judge_model else "nothing was written"
-    ):
-        if judge_model is None and (dry_run or verdicts or votes > 1):
-            raise UserError("--votes, --verdicts and --dry-run need a --judge-model")
-        from task4.scoring import gather
-        from task4.scoring import score as score_material
+    material = gather(answers, data, split, ability or ())
+    if judge is not None and judge.chats.dry_run:
+        from dataclasses import asdict
 
-        judge = None
-        if judge_model is not None:
-            from chat_models.session import ChatOptions
-            from task4.judging import JudgeOptions
+        from task4.judging import plan_judging
 
-            chats = ChatOptions(
-                base_url=base_url,
-                replies=replies,
-                max_tokens_total=max_tokens_total,
-                max_cost=max_cost,
-                prices=prices,
-                dry_run=dry_run,
-                in_flight=in_flight,
-            )
-            judge = JudgeOptions(judge_model, votes, chats, verdicts)
-        material = gather(answers, data, split, ability or ())
-        if judge is not None and dry_run:
-            from dataclasses import asdict
-
-            from task4.judging import plan_judging
-
-            plans = plan_judging(judge, material.questions, material.answers.of)
-            print(canonical({name: asdict(plan) for name, plan in plans.items()}))
-            return
-        result = score_material(material, judge)
-        if as_json:
-            print(canonical(result))
-        else:
-            print("\n".join(describe(result)))
+        plans = plan_judging(judge, material.questions, material.answers.of)
+        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        return
+    result = score_material(material, judge)
+    if as_json:
+        print(canonical(result))
+    else:
+        print("\n".join(describe(result)))
 
 
 def describe(result: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from corpus.predictions import Tally
 from harness.errors import UserError
 from harness.item_run import is_item_row
 from harness.run_folder import PREDICTIONS, ROWS
-from judge.verdicts import Judged
+from task3.judge_options import JudgeOptions
 from task4.answers import AnswerFile, Answers, match, read_answers
 from task4.figures import (
     UNUSED,
@@ -23,7 +23,7 @@ from task4.figures import (
     retrieval,
 )
 from task4.found import Found, find, stored_memories
-from task4.judging import JudgeOptions, judge_answers
+from task4.judging import judge_answers
 from task4.questions import Question, questions_of
 from task4.rows import Rows, read_rows
 
@@ -115,12 +115,6 @@ def score(material: Material, judge: JudgeOptions | None = None) -> dict[str, JS
     if judge is not None:
         data = {"split": material.rows.data["split"], "tracks": material.rows.data["tracks"]}
         verdicts = judge_answers(judge, material.questions, material.answers.of, data)
-        if not any(isinstance(one, Judged) for one in verdicts.of.values()):
-            causes = sorted({str(getattr(one, "cause", "")) for one in verdicts.of.values()})
-            raise UserError(
-                f"{judge.model}: none of {len(verdicts.of)} answers could be judged"
-                f" ({', '.join(causes)}), so there is no score"
-            )
     dimensions: dict[str, JSON] = {}
     for name, questions in by_dimension(material.questions).items():
         dimensions[name] = {

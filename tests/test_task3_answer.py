@@ -387,7 +387,7 @@ def test_use_stands_beside_exact_match_with_its_own_counts(root: Path, tmp_path:
 
 def judged(root: Path, path: Path, server: ScriptedServer, tmp_path: Path, *more: str) -> Result:
     chat = ["--base-url", server.url, "--replies", str(tmp_path / "replies.sqlite")]
-    model = ["--use", "judge", "--judge-model", "openai:j", "--verdicts", str(tmp_path / "v")]
+    model = ["--use", "judge", "--judge-model", "openai:j", "--out", str(tmp_path / "v")]
     return scored(str(path), "--data", str(root), *chat, *model, *more, "--json")
 
 
@@ -413,7 +413,7 @@ def test_a_judge_is_shown_the_references_memory_and_its_failures_are_unjudged(
         assert rows[0]["result"]["model"] == "j"
         server.choose = lambda call: "perfect"
         server.calls.clear()
-        again = json.loads(judged(root, path, server, tmp_path).stdout)
+        again = json.loads(judged(root, path, server, tmp_path, "--retry-failed").stdout)
         assert again["use"]["judged"] == 12
         assert len(server.calls) == 2
 
@@ -428,8 +428,8 @@ def test_votes_that_differ_are_told_and_a_judge_that_never_answers_is_an_error(
         server.choose = lambda call: "refusal"
         predict(path, {"q1": "another reason"})
         other = tmp_path / "other"
-        result = judged(root, path, server, tmp_path, "--verdicts", str(other))
-    assert_one_line(result, "none of 1 predictions could be judged (refused)")
+        result = judged(root, path, server, tmp_path, "--out", str(other))
+    assert_one_line(result, "none of 1 items could be judged (refused)")
 
 
 def test_verdicts_of_other_predictions_are_not_taken_for_these(
@@ -444,10 +444,10 @@ def test_verdicts_of_other_predictions_are_not_taken_for_these(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--use", "guess"], "choose overlap or judge"),
         (["--use", "judge"], "--judge-model"),
         (["--judge-model", "openai:j"], "--use judge"),
-        (["--use", "overlap", "--votes", "3"], "--use judge"),
+        (["--use", "overlap", "--votes", "3"], "--judge-model"),
+        (["--use", "overlap", "--judge-model", "openai:j"], "--use judge"),
     ],
     ids=str,
 )

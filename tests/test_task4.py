@@ -194,7 +194,7 @@ def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: P
             dev,
             "--judge-model",
             "openai:judge",
-            "--verdicts",
+            "--out",
             tmp_path / "verdicts",
             *told(server, tmp_path),
         )
@@ -643,7 +643,7 @@ def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Pat
 
 
 def judge(server: Any, tmp_path: Path, *more: Any) -> list[Any]:
-    folder = ["--verdicts", tmp_path / "verdicts"]
+    folder = ["--out", tmp_path / "verdicts"]
     return ["--judge-model", "openai:j", *folder, *told(server, tmp_path), *more]
 
 
@@ -665,7 +665,7 @@ def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
         assert (found["vra"]["judge"]["judged"], found["vra"]["answered"]) == (0, 1)
         server.choose = lambda call: "perfect"
         server.calls.clear()
-        again = scored(path, "--data", root, *judge(server, tmp_path))
+        again = scored(path, "--data", root, *judge(server, tmp_path, "--retry-failed"))
         assert again["dimensions"]["vra"]["judge"]["score"]["mean"] == 1.0
         assert len(server.calls) == 1
     kept = lines(tmp_path / "verdicts" / "rows.jsonl")
@@ -676,7 +676,7 @@ def test_nothing_judged_is_no_score(root: Path, tmp_path: Path) -> None:
     path = predictions(tmp_path / "p.jsonl", [response(PA)])
     with scripted_server(answers, "refusal") as server:
         result = score(path, "--data", root, *judge(server, tmp_path))
-    assert_one_line(result, "none of 1 answers could be judged", "refused")
+    assert_one_line(result, "none of 1 items could be judged", "refused")
 
 
 def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Path) -> None:
