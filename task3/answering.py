@@ -83,12 +83,27 @@ class Answering:
             (config.pool_seed,),
             config.limit,
         )
-        run = RunContext(config.seed, self.material.data.bank, config.store, chats=chats)
+        self.models: dict[str, ChatModel] = {}
+        run = RunContext(config.seed, self.material.data.bank, config.store, chats=self._named)
         self.retrievers = build_all(config.configurations, run) if config.configurations else {}
         self.retriever: Retriever | None = self.retrievers.get(config.label or "")
-        self.chat: ChatModel = chats(config.model)
+        self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
         self._prepared = False
+
+    def _named(self, name: str) -> ChatModel:
+        self.models[name] = self.chats(name)
+        return self.models[name]
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float | None:
+        """What the tokens cost; None without a price, or where a retriever asks a second model.
+
+        Rows don't say whose their tokens are.
+        """
+        price = self.chats.prices.by_model.get(self.chat.name)
+        if price is None or len(self.models) > 1:
+            return None
+        return round(price.of(tokens_in, tokens_out), 6)
 
     def items(self) -> dict[str, Callable[[], Done]]:
         """The work on each query by its benchmark_id, in the order of the file."""
@@ -259,7 +274,6 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
 
     totals = {key: sum(row[key] for row in rows) for key in ("calls", "tokens_in", "tokens_out")}
-    price = work.chats.prices.by_model.get(work.chat.name)
     return {
         "model": work.chat.name,
         "split": work.material.data.split,
@@ -279,5 +293,5 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         "named_no_memory": sum(one["selected_memory"] is None for one in results),
         "unknown_labels": sum(one["unknown_label"] for one in results),
         **totals,
-        "cost": None if price is None else round(price.of(*list(totals.values())[1:]), 6),
+        "cost": work.cost(totals["tokens_in"], totals["tokens_out"]),
     }

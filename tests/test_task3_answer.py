@@ -211,6 +211,28 @@ def test_a_retriever_narrows_what_is_shown(
     assert summary["gold_shown"]["mean"] == summary["recall_at_1"]["mean"] == 0.0
 
 
+def test_a_price_tells_the_cost_unless_a_second_model_is_asked(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    """Rows don't say whose their tokens are, so the cost of two models isn't guessed at."""
+    table = tmp_path / "prices.toml"
+    table.write_text("[m]\nin = 1000000\nout = 0\n[n]\nin = 1\nout = 1\n")
+    more = ["--prices", str(table), "--limit", "2", "--json"]
+    summary = json.loads(run(root, server, tmp_path / "run", *more).stdout)
+    assert summary["cost"] == summary["tokens_in"] == 20
+
+    def both(call: Call) -> Any:
+        return {"order": [1]} if '"order"' in call.prompt else knows(call)
+
+    with scripted_server(both) as other:
+        legs = ["--retriever", "llm=listwise", "--set", "llm.model=openai:n"]
+        more += [*legs, "--set", "llm.first_stage=bm25", "--set", "llm.depth=8", "--depth", "8"]
+        result = run(root, other, tmp_path / "other", *more)
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert (summary["calls"], summary["cost"]) == (4, None)
+
+
 def test_pools_that_were_drawn_are_scored_too(
     write_release: WriteRelease, server: ScriptedServer, tmp_path: Path
 ) -> None:
