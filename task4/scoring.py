@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus.predictions import Tally
+from corpus.jsonl import read_jsonl
 from harness.errors import UserError
 from harness.item_run import is_item_row
 from harness.run_folder import PREDICTIONS, ROWS
@@ -73,29 +73,19 @@ def gather(source: Path, data: Path | None, split: str, abilities: Iterable[int]
 def _nothing_used(
     path: Path, file: AnswerFile, questions: Sequence[Question], answers: Answers
 ) -> str:
-    counts = {name: tally.count for name, tally in answers.others.items() if tally.count}
-    tallies: dict[str, Tally] = {}
-    for question in questions:
-        cause = answers.causes[question.name]
-        if cause != "missing":
-            tallies.setdefault(cause, Tally()).add(
-                *answers.lines[question.name], fault=answers.faults.get(question.name, "")
-            )
-    counts |= {cause: tally.count for cause, tally in tallies.items()}
-    faults = [
-        tally.faults[0][1]
-        for tally in (*answers.others.values(), *tallies.values())
-        if tally.faults
-    ]
-    listed = "; ".join(f"{name}: {count}" for name, count in counts.items())
-    first = f"; {faults[0]}" if faults else ""
-    return f"{path}: not one of {file.lines} lines answers a question ({listed}){first}"
+    causes = answered(questions, answers)["causes"]
+    causes |= {name: tally.as_json() for name, tally in answers.others.items()}
+    told = {k: v for k, v in causes.items() if v["count"] and k != "missing"}
+    first = next((tally["faults"][0] for tally in told.values() if "faults" in tally), "")
+    listed = "; ".join(f"{name}: {tally['count']}" for name, tally in told.items())
+    return f"{path}: not one of {file.lines} lines answers a question ({listed})" + (
+        first and f"; {first}"
+    )
 
 
 def _found(path: Path, questions: Mapping[str, Question]) -> dict[str, Found]:
     found: dict[str, Found] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        row = json.loads(line)
+    for number, row in read_jsonl(path, Counter()):
         if not is_item_row(row):
             raise UserError(f"{path}:{number}: not a row of a run of task 4")
         if row["error"] is not None:

@@ -790,6 +790,15 @@ def test_a_folder_that_is_no_run_is_one_line(root: Path, tmp_path: Path) -> None
     assert_one_line(score(tmp_path, "--data", root), "neither a finished run")
 
 
+def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("--system", "extractive", "--data", root, "--out", out).exit_code == 0
+    whole = (out / "rows.jsonl").read_text(encoding="utf-8")
+    for broken, said in ((whole[:-40], "rows.jsonl:6"), ("{}\n", "rows.jsonl:1: not a row")):
+        (out / "rows.jsonl").write_text(broken, encoding="utf-8")
+        assert_one_line(score(out, "--data", root), said)
+
+
 def test_the_sample_is_named_as_such(tmp_path: Path) -> None:
     """No data, no model: everything runs, and says what it is."""
     result = run("--system", "extractive", "--limit", 3, "--out", tmp_path / "run")
