@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,8 +36,8 @@ class DryRun(ChatModel):
     def __init__(self, model: ChatModel, prices: Prices | None = None) -> None:
         self._model, self._prices = model, prices or Prices()
         self.name, self.libraries = model.name, model.libraries
-        self._calls: set[Request] = set()
-        self._stored: set[Request] = set()
+        self._calls: set[bytes] = set()
+        self._stored: set[bytes] = set()
         self._tokens_in = self._tokens_out = 0
 
     @property
@@ -48,10 +49,11 @@ class DryRun(ChatModel):
         """The stored answer, or a failure of cause NOT_SENT; counted once for equal requests."""
         known = self._model.recall(request)
         if known is not None:
-            self._stored.add(request)
+            self._stored.add(_digest(request))
             return known
-        if request not in self._calls:
-            self._calls.add(request)
+        digest = _digest(request)
+        if digest not in self._calls:
+            self._calls.add(digest)
             self._tokens_in += self._model.count_tokens(request.messages)
             self._tokens_out += request.max_tokens
         return Failure(Cause.NOT_SENT, "a dry run sends nothing")
@@ -77,3 +79,11 @@ class DryRun(ChatModel):
     def close(self) -> None:
         """Close the model."""
         self._model.close()
+
+
+def _digest(request: Request) -> bytes:
+    """A request in 32 bytes: a plan may count thousands of prompts of a thousand memories each."""
+    schema = request.schema and f"{request.schema.__module__}.{request.schema.__qualname__}"
+    parts = (request.messages, schema, request.max_tokens, request.temperature)
+    told = repr((*parts, request.seed, request.sample))
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).digest()

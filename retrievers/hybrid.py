@@ -155,7 +155,7 @@ class Hybrid(Retriever):
             results = one.score_batch(queries, pools)
             if len(results) != len(queries):
                 raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
-        except MemoryError:
+        except (MemoryError, UserError):
             raise
         except Exception as error:
             if len(queries) > 1:
@@ -191,6 +191,7 @@ class Hybrid(Retriever):
                 sum(one.calls for one in usages),
                 sum(one.tokens_in for one in usages),
                 sum(one.tokens_out for one in usages),
+                sum(one.estimated for one in usages),
             ),
             repairs=dict(repairs),
         )

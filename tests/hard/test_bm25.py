@@ -13,9 +13,10 @@ from analysis.metrics import above_tied, display_order, ranked, recall_at
 from corpus.records import Memory
 from harness.configurations import parse_configurations
 from indexes.weighting import VARIANTS
-from retrievers import Retriever, names
+from retrievers import Retriever, find, names
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25
+from retrievers.rerank import Reranker
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from task3.sweep import app
@@ -175,7 +176,11 @@ def test_row_04_wordless_memories_beside_others_change_no_winner() -> None:
 # --- row 5: k above the size of the pool
 
 
-@pytest.mark.parametrize("retriever", [name for name in names() if name not in ("dense", "minilm")])
+MODELS = ("dense", "minilm")
+NO_MODEL = [n for n in names() if n not in MODELS and not issubclass(find(n), Reranker)]
+
+
+@pytest.mark.parametrize("retriever", NO_MODEL)
 def test_row_05_k_beyond_the_pool_finds_everything_and_is_flagged(
     write_release: WriteRelease, tmp_path: Path, retriever: str
 ) -> None:
