@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 
 from harness.errors import UserError
 
+_WAIT = 60
+"""Seconds for which a call waits for other writers."""
 IN_MEMORY = Path(":memory:")
 """The path of a database that is no file and lasts as long as its object."""
 
@@ -101,15 +104,32 @@ class SqliteFile:
             self._connection = None
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(
-                self.path, timeout=60, isolation_level=None, check_same_thread=False
+                self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False
             )
             try:
-                self._admit(connection)
+                self._admit_in_time(connection)
             except BaseException:
                 connection.close()
                 raise
             self._connection, self._process = connection, os.getpid()
         return self._connection
+
+    def _admit_in_time(self, connection: sqlite3.Connection) -> None:
+        """`_admit`, again where others are opening the file at the same moment.
+
+        SQLite's own waiting leaves out the switch to WAL: it gives up at once.
+        """
+        latest = time.monotonic() + _WAIT
+        while True:
+            try:
+                return self._admit(connection)
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > latest:
+                    raise
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                time.sleep(0.01)
 
     def _admit(self, connection: sqlite3.Connection) -> None:
         """Refuse what isn't ours before anything is written to it; fill an empty file."""

@@ -728,3 +728,24 @@ def test_the_page_does_what_it_says(
         return [re.sub(r"\d{4}-\S+", "", line) for line in lines]
 
     assert timeless(told) == timeless(shown)
+
+
+def test_a_file_that_is_busy_while_it_is_opened_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where many open a new file at once: SQLite doesn't wait for the switch to WAL."""
+    admit = MemoryStore._admit
+    tries: list[int] = []
+
+    def busy_twice(self: MemoryStore, connection: sqlite3.Connection) -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        admit(self, connection)
+
+    monkeypatch.setattr(MemoryStore, "_admit", busy_twice)
+    store = MemoryStore(path)
+    assert store.memories("u") == []
+    assert len(tries) == 3
