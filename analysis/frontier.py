@@ -24,6 +24,9 @@ def frontier(
     out: Annotated[
         Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("frontier.png"),
+    note: Annotated[
+        str | None, typer.Option("--note", help="A line for the picture's heading.")
+    ] = None,
 ) -> None:
     """Draw recall against tokens, cost or milliseconds a query, a point a configuration.
 
@@ -50,7 +53,8 @@ def frontier(
         size, points = points_of(read, distractors, k)
         titles = dict.fromkeys(title(run.summary((k,))) for run in read)
         out.parent.mkdir(parents=True, exist_ok=True)
-        heading = "\n".join([*titles, f"{size:,} distractors"])
+        told = f"{size:,} distractors" + (f"; {note}" if note else "")
+        heading = "\n".join([*titles, told])
         draw_frontier(points, x, k, heading, out)
         write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
         print("\n".join(as_table(points, x, size, k)))

@@ -35,7 +35,7 @@ BATCH, BATCH_TOKENS = 16, 8192
 """How many prompts are scored at once, and how many tokens with their padding."""
 WORTH_SHARING = 8
 """Tokens at the start of all prompts from which on they are read once for all."""
-_LOOKED_UP = 128  # rows of the whole vocabulary held at once, in float64
+_LOOKED_UP = 128  # rows of the whole vocabulary held at once
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".json", ".txt", ".model", ".jinja")
 _LIBRARIES = ("gguf", "numpy", "tokenizers", "torch", "transformers")
 
@@ -211,12 +211,13 @@ class LocalModel(ChatModel, TokenScorer):
                 states = self._read(ids[:, shared:], mask, past)[0][lines, places - shared]
             else:
                 states = self._read(ids, mask, None)[0][lines, places]
-            found = [
-                model.get_output_embeddings()(some).double().log_softmax(-1).gather(1, token)
-                for some, token in zip(
-                    states.split(_LOOKED_UP), tokens[:, None].split(_LOOKED_UP), strict=True
-                )
-            ]
+            found = []
+            for some, token in zip(
+                states.split(_LOOKED_UP), tokens[:, None].split(_LOOKED_UP), strict=True
+            ):
+                logits = model.get_output_embeddings()(some)
+                whole = logits.logsumexp(-1, keepdim=True)
+                found.append(logits.gather(1, token).double() - whole.double())
             return torch.cat(found)[:, 0].numpy()
 
     def _read(self, ids: Any, mask: Any, past: Any) -> tuple[Any, Any]:
