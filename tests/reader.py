@@ -4,10 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from retrievers.rerank import testing
 from tests.scripted_server import Call
-
-_DATA = re.compile(r"<DATA \w+>\n(.*?)\n</DATA \w+>", re.DOTALL)
-_LINE = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
 
 Worth = Callable[[str, str], float]
 """How much a text matters for a query."""
@@ -15,9 +13,7 @@ Worth = Callable[[str, str], float]
 
 def shown(call: Call) -> tuple[str, dict[int, str]]:
     """The query and the labelled texts of a reranker's prompt."""
-    [data] = _DATA.findall(call.prompt)
-    query = data.split("\n", 1)[0].removeprefix("Query: ")
-    return query, {int(label): text for label, text in _LINE.findall(data)}
+    return testing.shown(call.prompt)
 
 
 def reader(worth: Worth) -> Callable[[Call], Any]:

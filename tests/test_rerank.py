@@ -3,13 +3,13 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from chat_models import ChatModel, chat_model
+from chat_models import ChatModel, Fence, chat_model
 from corpus.records import Memory
 from harness.configurations import parse_configurations
 from harness.errors import UserError
@@ -17,11 +17,13 @@ from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from retrievers.registry import build_all
+from retrievers.rerank import prompt
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
 from retrievers.rerank.prompting import PromptReranker
 from retrievers.rerank.setwise import Setwise
+from retrievers.rerank.testing import PromptRerankerContract
 from retrievers.testing import RetrieverContract
 from task3.attempt import attempt
 from tests.conftest import HOUSE
@@ -63,39 +65,55 @@ def rank(result: Any, pool: list[Memory], text: str) -> tuple[int, int]:
     return int((scores > mine).sum()), int((scores == mine).sum())
 
 
-class Contract(RetrieverContract):
-    cls: type[PromptReranker]
-    settings: ClassVar[dict[str, Any]] = {}
-
+class TestOverASocket(RetrieverContract):
     @pytest.fixture(autouse=True)
     def _server(self, simple: ScriptedServer) -> None:
         self.server = simple
 
     def make(self) -> Retriever:
-        return make(self.cls, self.server, **self.settings)
+        return make(Listwise, self.server)
 
 
-class TestListwise(Contract):
-    cls = Listwise
+class TestListwise(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        return Listwise.asking(chat, first_stage)
 
 
-class TestListwiseInWindows(Contract):
-    cls, settings = Listwise, {"depth": 6, "window": 3, "stride": 1, "order": "shuffled"}
+class TestListwiseInWindows(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        settings: dict[str, Any] = {"depth": 6, "window": 3, "stride": 1, "order": "shuffled"}
+        return Listwise.asking(chat, first_stage, **settings)
 
 
-class TestSetwise(Contract):
-    cls = Setwise
+class TestSetwise(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        return Setwise.asking(chat, first_stage)
 
 
-class TestPairwise(Contract):
-    cls, settings = Pairwise, {"top": 2}
+class TestPairwise(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        return Pairwise.asking(chat, first_stage, top=2)
 
 
-class TestFullContext(Contract):
-    cls = FullContext
+class TestFullContext(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        return FullContext.asking(chat)
 
 
-del Contract  # pytest would collect it, and it is abstract
+class TestFullContextOverAFirstStage(PromptRerankerContract):
+    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
+        return FullContext.asking(chat, first_stage, order="reversed")
+
+
+@pytest.mark.parametrize("careless", [str, lambda text: " ".join(text.split())])
+def test_the_contract_catches_a_prompt_that_shows_memories_as_they_are(
+    careless: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their lines, and on one line but with their marks."""
+    monkeypatch.setattr(prompt, "one_line", careless)
+    monkeypatch.setattr(prompt, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
+    with pytest.raises((AssertionError, ValueError)):
+        TestListwise().test_memories_that_give_orders_change_no_parse()
 
 
 @pytest.mark.parametrize("cls", PARADIGMS)

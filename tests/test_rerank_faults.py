@@ -22,10 +22,10 @@ from retrievers.rerank.pairwise import Pairwise
 from retrievers.rerank.prompting import Conversation, PromptReranker
 from retrievers.rerank.replies import Order
 from retrievers.rerank.setwise import Setwise
+from retrievers.rerank.testing import INJECTIONS
 from task3.attempt import attempt
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, scripted_server
-from tests.test_rerank_injection import INJECTIONS
 
 PARADIGMS = (Listwise, Setwise, Pairwise, FullContext)
 
