@@ -25,7 +25,8 @@ from chat_models.base import (
     Usage,
 )
 from chat_models.cache import ReplyCache, Stored, key_of
-from chat_models.structured import Ask, RawReply, converse, replay
+from chat_models.grammar import Grammar
+from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from harness.errors import UserError
 from harness.fingerprint import versions
 
@@ -37,7 +38,7 @@ WORTH_SHARING = 8
 """Tokens at the start of all prompts from which on they are read once for all."""
 _LOOKED_UP = 128  # rows of the whole vocabulary held at once
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".json", ".txt", ".model", ".jinja")
-_LIBRARIES = ("gguf", "numpy", "tokenizers", "torch", "transformers")
+_LIBRARIES = ("gguf", "llguidance", "numpy", "tokenizers", "torch", "transformers")
 
 
 def resolve_weights(name: str) -> Path:
@@ -69,8 +70,9 @@ class LocalModel(ChatModel, TokenScorer):
     """`model` on this machine's processor, in float32, loaded when first needed.
 
     Replies are the likeliest ones at temperature 0, and otherwise drawn under a seed taken from
-    the request: equal requests have equal replies. Structure is asked for in the prompt and read
-    from the reply. One call at a time; pickled without the weights.
+    the request: equal requests have equal replies. With llguidance and a tokenizer that it takes, a
+    structured reply is held to its schema while it is written; else structure is asked for in the
+    prompt and read from the reply. One call at a time; pickled without the weights.
     """
 
     libraries = _LIBRARIES
@@ -85,7 +87,7 @@ class LocalModel(ChatModel, TokenScorer):
         return f"LocalModel({self.name!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        left = ("_lock", "_loaded", "_tokenizer", "_marks")
+        left = ("_lock", "_loaded", "_tokenizer", "_marks", "_grammar")
         return {key: value for key, value in self.__dict__.items() if key not in left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -105,13 +107,13 @@ class LocalModel(ChatModel, TokenScorer):
     def complete(self, request: Request) -> Reply | Failure:
         """The answer to one request, from the cache or the model."""
         with self._lock:
-            answer = replay(converse(request, (Rung.PLAIN,)), lambda ask: self._reply(request, ask))
+            answer = replay(converse(request, self._rungs), lambda ask: self._reply(request, ask))
         assert answer is not None
         return answer
 
     def recall(self, request: Request) -> Reply | Failure | None:
         """The answer that the cache holds, None where the model would have to run."""
-        return replay(converse(request, (Rung.PLAIN,)), lambda ask: self._stored(request, ask))
+        return replay(converse(request, self._rungs), lambda ask: self._stored(request, ask))
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Counted with the model's tokenizer, chat template included."""
@@ -120,7 +122,7 @@ class LocalModel(ChatModel, TokenScorer):
     def close(self) -> None:
         """Give back the weights and the cache's file."""
         with self._lock:
-            for part in ("_loaded", "_tokenizer", "_marks"):
+            for part in ("_loaded", "_tokenizer", "_marks", "_grammar"):
                 self.__dict__.pop(part, None)
             if self._cache is not None:
                 self._cache.close()
@@ -264,6 +266,16 @@ class LocalModel(ChatModel, TokenScorer):
         if self.context is not None and len(ids) + request.max_tokens > self.context:
             line = f"{len(ids)} tokens and {request.max_tokens} to come; it reads {self.context}"
             return Failure(Cause.CONTEXT, line)
+        held: dict[str, Any] = {}
+        if ask.rung is Rung.STRICT:
+            assert request.schema is not None
+            if self._grammar is None:
+                return Failure(Cause.BAD_REQUEST, "no grammar for this tokenizer")
+            try:
+                schema = strict_schema(request.schema)
+                held["logits_processor"] = [self._grammar.holding_to(schema, len(ids))]
+            except ValueError as error:
+                return Failure(Cause.BAD_REQUEST, f"no grammar for the schema: {error}")
         prompt = torch.tensor([ids])
         heat = request.temperature or 0.0
         drawn = {"do_sample": True, "temperature": heat, "top_k": 0, "top_p": 1.0}
@@ -275,6 +287,7 @@ class LocalModel(ChatModel, TokenScorer):
                 max_new_tokens=request.max_tokens,
                 pad_token_id=self._tokenizer.eos_token_id,
                 **(drawn if heat > 0 else {"do_sample": False}),
+                **held,
             )
         made = output[0, len(ids) :].tolist()
         text = self._tokenizer.decode(made, skip_special_tokens=True)
@@ -282,6 +295,24 @@ class LocalModel(ChatModel, TokenScorer):
             return Failure(Cause.CUT, "the reply ends where the output limit is, max_tokens", text)
         usage = Usage(1, len(ids), len(made))
         return RawReply(text, usage) if text.strip() else Failure(Cause.EMPTY, "no text came")
+
+    @property
+    def _rungs(self) -> tuple[Rung, ...]:
+        """Told without loading anything: a stored reply needs no weights."""
+        if (
+            importlib.util.find_spec("llguidance") is None
+            or self.__dict__.get("_grammar", 1) is None
+        ):
+            return (Rung.PLAIN,)
+        return (Rung.STRICT, Rung.PLAIN)
+
+    @cached_property
+    def _grammar(self) -> Grammar | None:
+        """None where llguidance can't take this tokenizer."""
+        try:
+            return Grammar(self._tokenizer, self._loaded.config.vocab_size)
+        except ValueError:
+            return None
 
     @property
     def _ends(self) -> list[int]:

@@ -8,12 +8,22 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from chat_models import Cause, Failure, LogProbability, Message, Reply, Request, Rung, chat_model
+from chat_models import (
+    Cause,
+    Failure,
+    LogProbability,
+    Message,
+    Reply,
+    Request,
+    Rung,
+    chat_model,
+    grammar,
+)
 from chat_models.local_model import LocalModel, resolve_weights
 from chat_models.tokens import estimate_text
 from harness.errors import UserError
@@ -118,6 +128,44 @@ class Answer(BaseModel):
     legs: int
 
 
+class Pets(BaseModel):
+    pets: list[Literal["dog", "cat"]] = Field(max_length=3)
+    sure: bool | None
+
+
+@needs_model
+@pytest.mark.parametrize("schema", [Answer, Pets])
+def test_a_structured_reply_is_held_to_its_schema(
+    model: LocalModel, schema: type[BaseModel]
+) -> None:
+    request = Request(chat("How many legs has a dog?"), schema, max_tokens=40)
+    reply = model.complete(request)
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.parsed, schema)
+    assert reply.rung is Rung.STRICT
+    assert reply.re_asks == 0
+    again = model.recall(request)
+    assert isinstance(again, Reply)
+    assert again.text == reply.text
+
+
+@needs_model
+def test_without_a_grammar_structure_is_asked_for_in_the_prompt(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, schema: object, prompt: int) -> None:
+        raise ValueError("not this one")
+
+    monkeypatch.setattr(grammar.Grammar, "holding_to", refuse)
+    request = Request(chat("A dog?"), Answer, max_tokens=1)
+    reply = model.complete(request)
+    assert isinstance(reply, Failure)
+    assert reply.cause is Cause.CUT  # it was asked after all, and had no room
+    fresh = LocalModel("smollm2")
+    monkeypatch.setitem(fresh.__dict__, "_grammar", None)
+    assert fresh._rungs == (Rung.PLAIN,)
+
+
 @needs_model
 def test_structured_replies_are_parsed_or_fail_by_type(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +173,7 @@ def test_structured_replies_are_parsed_or_fail_by_type(
     from chat_models.base import Usage
     from chat_models.structured import RawReply
 
+    monkeypatch.setitem(model.__dict__, "_grammar", None)
     asked = []
 
     def generate(request: Request, ask: Any) -> RawReply:
