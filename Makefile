@@ -9,9 +9,10 @@ PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c c
 sweep: $(VENV)/.base
 	$(VENV)/bin/python -m task3.sweep --retriever bm25 --out runs/sample-bm25 --overwrite
 
-# All tests, on the real MiniLM weights.
+# All tests, on the real MiniLM weights: two files at a time, each on one thread.
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest --cov --cov-report=term
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile \
+		--cov --cov-report=term
 
 lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check .

@@ -353,7 +353,7 @@ def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return built[key]
 
     monkeypatch.setattr("retrievers.registry.build_all", build_all)
-    monkeypatch.setattr("task3.run.build_all", build_all)
+    monkeypatch.setattr("task3.setup.build_all", build_all)
 
 
 @pytest.mark.usefixtures("built_once")
