@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -26,13 +27,19 @@ def one_line_errors(
 ) -> Iterator[None]:
     """Turn UserError and `kinds` into one line on stderr and exit code 2.
 
-    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says `on_stop`.
+    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says `on_stop`. A
+    closed pipe on stdout ends silently with 141, as it does other programs.
     """
     expected: tuple[type[Exception], ...] = (UserError, *kinds)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads our output, such as `head`, has seen enough: nothing is left to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
     except expected as error:
         print("error: " + " ".join(str(error).split()), file=sys.stderr)
         raise SystemExit(2) from None

@@ -318,3 +318,25 @@ def test_python_m_and_the_console_script_are_one_command(place: Path) -> None:
     assert len(helps[0]) > 20
     # They differ in their own name only, in the line of usage.
     assert [a for a in helps[0] if "Usage" not in a] == [b for b in helps[1] if "Usage" not in b]
+
+
+TALKS = """
+from harness.cli import one_line_errors
+with one_line_errors(OSError):
+    for number in range(100_000):
+        print(number)
+"""
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    """As with `| head -1`."""
+    talking = subprocess.Popen(
+        [sys.executable, "-c", TALKS], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert talking.stdout is not None
+    assert talking.stderr is not None
+    assert talking.stdout.readline() == b"0\n"
+    talking.stdout.close()
+    assert talking.stderr.read() == b""
+    assert talking.wait() == 141
+    talking.stderr.close()
