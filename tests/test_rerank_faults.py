@@ -124,6 +124,22 @@ def test_a_call_that_fails_fails_its_query_and_no_other(
     assert bad.cause == FAILED[behaviour]
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "repairs"),
+    [("duplicated", {"repeated": 1}), ("out of range", {"out of range": 3})],
+)
+@pytest.mark.parametrize("cls", [Listwise, FullContext])
+def test_what_is_wrong_with_a_list_is_mended_and_counted(
+    cls: type[PromptReranker], behaviour: str, repairs: dict[str, int]
+) -> None:
+    gold = "6 is what this memory begins with"
+    with scripted_server(reader(knows(gold)), behaviour) as server:
+        result = make(cls, server.url).score("q", numbered(8))
+    assert order(result)[0] == 6
+    assert isinstance(result, Scored)
+    assert result.repairs == repairs
+
+
 @pytest.mark.parametrize("cls", [Listwise, FullContext])
 def test_a_reversed_reply_is_believed(cls: type[PromptReranker]) -> None:
     with scripted_server(lambda call: {"order": sorted(shown(call)[1])}, "reversed") as server:
