@@ -1,17 +1,23 @@
 """Memory systems: a store, a retriever and a chat model behind one interface."""
 
-from memory.base import (
-    Action,
-    Hit,
-    MemorySystem,
-    Operation,
-    Response,
-    SystemContext,
-    SystemFailure,
-    visible,
-)
-from memory.registry import build_system, describe, find, names, register_system
-from memory.stored import StoredSystem
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memory.base import (
+        Action,
+        Hit,
+        MemorySystem,
+        Operation,
+        Response,
+        SystemContext,
+        SystemFailure,
+        visible,
+    )
+    from memory.registry import build_system, describe, find, names, register_system
+    from memory.stored import StoredSystem
 
 __all__ = [
     "Action",
@@ -29,3 +35,12 @@ __all__ = [
     "register_system",
     "visible",
 ]
+_REGISTRY = ("build_system", "describe", "find", "names", "register_system")
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when first asked for: a command's `--help` needs none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'memory' has no attribute {name!r}")
+    home = {"StoredSystem": "stored"} | dict.fromkeys(_REGISTRY, "registry")
+    return getattr(import_module(f"memory.{home.get(name, 'base')}"), name)

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_models.flags import (
+    BaseUrl,
+    DryRunFlag,
+    InFlight,
+    MaxCost,
+    MaxTokensTotal,
+    PriceTable,
+    Replies,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -71,31 +81,13 @@ def answer(
         int, typer.Option(min=0, help="Seed of the order in the prompt and of the intervals.")
     ] = 0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply.")] = 1024,
-    base_url: Annotated[
-        str | None, typer.Option(help="An OpenAI-compatible address. Default: $OPENAI_BASE_URL.")
-    ] = None,
-    replies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
-        ),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Send nothing; print calls, tokens and cost.")
-    ] = False,
-    in_flight: Annotated[
-        int, typer.Option(min=1, help="Calls under way at once; changes no result.")
-    ] = 8,
+    base_url: BaseUrl = None,
+    replies: Replies = None,
+    max_tokens_total: MaxTokensTotal = None,
+    max_cost: MaxCost = None,
+    prices: PriceTable = None,
+    dry_run: DryRunFlag = False,
+    in_flight: InFlight = 8,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. Default: runs/task3-answer-..., resumed.")
     ] = None,

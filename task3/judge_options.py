@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chat_models.flags import (
+    BaseUrl,
+    DryRunFlag,
+    InFlight,
+    MaxCost,
+    MaxTokensTotal,
+    PriceTable,
+    Replies,
+)
 from chat_models.session import ChatOptions
 from harness.errors import UserError
 from task1.score_options import KEPT, JudgeOptions
@@ -60,31 +69,13 @@ def _read(
         ),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
-    base_url: Annotated[
-        str | None, typer.Option(help="An OpenAI-compatible address. Default: $RECALLBED_BASE_URL.")
-    ] = None,
-    replies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
-        ),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None, typer.Option(help="Stop before more tokens than this are sent and received.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before more than this is spent; needs --prices.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="Your table of prices, TOML or JSON, per million tokens.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Send nothing; print calls, tokens and cost.")
-    ] = False,
-    in_flight: Annotated[
-        int, typer.Option(min=1, help="Calls under way at once; changes no verdict.")
-    ] = 8,
+    base_url: BaseUrl = None,
+    replies: Replies = None,
+    max_tokens_total: MaxTokensTotal = None,
+    max_cost: MaxCost = None,
+    prices: PriceTable = None,
+    dry_run: DryRunFlag = False,
+    in_flight: InFlight = 8,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the verdicts. Default: runs/TASK-judge-..., resumed."),

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_models.flags import (
+    BaseUrl,
+    DryRunFlag,
+    InFlight,
+    MaxCost,
+    MaxTokensTotal,
+    PriceTable,
+    Replies,
+)
+
 if TYPE_CHECKING:
     from task3.config import SweepConfig
 
@@ -93,43 +103,13 @@ def sweep(
             metavar="SIZE", help="Most embeddings held in memory, such as 512MB; more go on disk."
         ),
     ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url",
-            metavar="URL",
-            help="Where chat models named openai:MODEL are. Default: $RECALLBED_BASE_URL,"
-            " else $OPENAI_BASE_URL, else OpenAI.",
-        ),
-    ] = None,
-    replies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|none",
-            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
-        ),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens-total", help="Stop, to be resumed, before more tokens than this are used."
-        ),
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option("--max-cost", help="Stop, to be resumed, before it costs more than this."),
-    ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Prices by model, for a million tokens: .toml or .json."),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Send nothing; print what calls, tokens and cost it takes."),
-    ] = False,
-    in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, help="Calls of a chat model under way at once.")
-    ] = 8,
+    base_url: BaseUrl = None,
+    replies: Replies = None,
+    max_tokens_total: MaxTokensTotal = None,
+    max_cost: MaxCost = None,
+    prices: PriceTable = None,
+    dry_run: DryRunFlag = False,
+    in_flight: InFlight = 8,
     requests_per_minute: Annotated[
         float | None,
         typer.Option("--requests-per-minute", help="Most calls started in a minute."),
