@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test lint curve clean
+.PHONY: sweep test cover lint curve clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -11,6 +11,10 @@ sweep: $(VENV)/.base
 
 # All tests, on the real MiniLM weights: two files at a time, each on one thread.
 test: $(VENV)/.test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+
+# The same, with the lines that no test runs.
+cover: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile \
 		--cov --cov-report=term
 
