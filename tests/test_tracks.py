@@ -1,5 +1,6 @@
 """Typed rows of all twelve tracks: what is read, what is left behind, and how it streams."""
 
+import gc
 import gzip
 import json
 import tracemalloc
@@ -698,15 +699,22 @@ def test_nothing_is_opened_before_the_first_row_is_asked_for(tmp_path: Path) -> 
 
 
 def peak_bytes(split: Path, name: str) -> int:
-    """The most memory that Python held while all rows of a track went by."""
+    """The most memory that Python held while all rows of a track went by.
+
+    The least of three goes: threads that other tests left in this process allocate, too.
+    """
     named = track(name)
     assert named is not None
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in stream(split, named, Counter())) > 0
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    for _ in range(3):
+        gc.collect()
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in stream(split, named, Counter())) > 0
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    return min(peaks)
 
 
 @pytest.mark.parametrize("name", ["task1", "task2", "task3/d100", "task4_ability5"])
