@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from harness.errors import UserError
 from harness.progress import progress
-from harness.run_folder import RunFolder, is_count
+from harness.run_folder import ROWS, RunFolder, is_count
 
 JSON = Any
 ITEM_KEYS = ("item", "result", "calls", "tokens_in", "tokens_out", "error")
@@ -52,10 +53,12 @@ def run_items(
 ) -> None:
     """Do what is left of `items` (id -> its work), at most `in_flight` at once, and keep the rows.
 
-    A row stands in rows.jsonl once all before it do. What a work raises ends the run, with every
+    A row stands in rows.jsonl once all before it do. Raises UserError where the rows already there
+    are not the first ones of these items. What a work raises ends the run, with every
     row before it kept: a work turns a failure that belongs to its item into `Done(error=...)`.
     """
     names = list(items)
+    _check_kept_rows(folder, names)
     if retry_failed:
         failed = [i for i, row in enumerate(folder.rows) if row["error"] is not None]
         rows = list(folder.rows)
@@ -66,6 +69,15 @@ def run_items(
         folder.rewrite(rows)
     for row, seconds in _work(items, names[len(folder.rows) :], label, in_flight):
         folder.append([row], [seconds])
+
+
+def _check_kept_rows(folder: RunFolder, names: Sequence[str]) -> None:
+    for number, row in enumerate(folder.rows, 1):
+        if number > len(names) or row["item"] != names[number - 1]:
+            raise UserError(
+                f"{folder.path / ROWS}:{number}: not the row that belongs here."
+                " Start again with --overwrite"
+            )
 
 
 def _work(

@@ -16,7 +16,7 @@ from harness.files import write_atomically
 from harness.fingerprint import canonical, short_hash
 from harness.item_run import Done, is_item_row, run_items
 from harness.progress import progress
-from harness.run_folder import PREDICTIONS, ROWS, SUMMARY, RunFolder, encode_row, open_run
+from harness.run_folder import PREDICTIONS, SUMMARY, RunFolder, encode_row, open_run
 from memory.base import MemorySystem, SystemFailure
 from memory.item_json import writable
 from memory.task_options import TaskOptions
@@ -77,7 +77,6 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
             path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
             on_existing = "resume" if on_existing == "refuse" else on_existing
         with open_run(path, fingerprint, on_existing, sound=is_item_row) as folder:
-            _check_kept_rows(folder, list(task.rows))
             if not folder.rows:  # a store of other rows may lie there
                 for file in path.glob(f"{STORE}*"):
                     file.unlink()
@@ -137,16 +136,6 @@ def _do(parts: Parts, task: Task[R], name: str) -> Done:
         used.estimate_out,
         None if error is None else " ".join(writable(error).split()),
     )
-
-
-def _check_kept_rows(folder: RunFolder, names: Sequence[str]) -> None:
-    """The rows already there must be the first rows of this run."""
-    for number, row in enumerate(folder.rows, 1):
-        if number > len(names) or row["item"] != names[number - 1]:
-            raise UserError(
-                f"{folder.path / ROWS}:{number}: not the row that belongs here."
-                " Start again with --overwrite"
-            )
 
 
 def _finish(folder: RunFolder, task: Task[R], parts: Parts) -> dict[str, JSON]:

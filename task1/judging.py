@@ -11,10 +11,9 @@ from typing import Any
 from chat_models.dry_run import Plan
 from chat_models.session import open_chats
 from corpus.records import MemoryItem
-from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import ROWS, RunFolder, open_run
+from harness.run_folder import open_run
 from judge.memory_pairs import PairJudge
 from judge.summary import rate
 from judge.verdicts import Judged, Unjudged, from_row, to_row
@@ -58,7 +57,6 @@ def judge_sessions(
             path = Path("runs") / f"{task}-judge-{short_hash(fingerprint)}"
             on_existing = "resume" if on_existing == "refuse" else on_existing
         with open_run(path, fingerprint, on_existing, sound=is_item_row) as folder:
-            _check_kept_rows(folder, list(sessions))
             run_items(
                 folder,
                 {name: partial(_judge, judge, sides) for name, sides in sessions.items()},
@@ -83,15 +81,6 @@ def _judge(judge: PairJudge, sides: Sides) -> Done:
     used = verdict.usage
     cause = verdict.cause if isinstance(verdict, Unjudged) else None
     return Done(to_row(verdict), used.calls, used.estimate_in, used.estimate_out, cause)
-
-
-def _check_kept_rows(folder: RunFolder, names: list[str]) -> None:
-    for number, row in enumerate(folder.rows, 1):
-        if number > len(names) or row["item"] != names[number - 1]:
-            raise UserError(
-                f"{folder.path / ROWS}:{number}: not the row that belongs here."
-                " Start again with --overwrite"
-            )
 
 
 def _collect(path: Path, model: str, judge: PairJudge, rows: list[dict[str, JSON]]) -> Verdicts:
