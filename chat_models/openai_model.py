@@ -27,9 +27,10 @@ from chat_models.base import (
 )
 from chat_models.budget import Budget, Reservation
 from chat_models.cache import ReplyCache, Stored, key_of
+from chat_models.call_errors import read_error
 from chat_models.pace import Pace, backoff
 from chat_models.prices import Prices
-from chat_models.responses import Trouble, read_completion, read_error
+from chat_models.responses import Trouble, read_completion
 from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from chat_models.tokens import estimate_messages, estimate_text
 from harness.errors import UserError
