@@ -19,6 +19,7 @@ from corpus.custom import is_custom
 from corpus.material import Material, gather
 from corpus.pools import STRATEGIES, Pool
 from corpus.records import Task3Row
+from harness.checksums import unseal
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import difference
@@ -200,12 +201,12 @@ def _scored(
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    """The object of a line of scores; an empty one where it is none."""
+    """The object of a line of scores; an empty one if it is none or damaged."""
     try:
-        value = json.loads(line)
+        value, undamaged = unseal(line)
     except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {}
+        return {}
+    return value if undamaged and isinstance(value, dict) else {}
 
 
 def _read_scores(kept: dict[str, Any], size: int) -> NDArray[np.float32] | None:

@@ -11,7 +11,15 @@ from typing import Any
 
 from analysis.summary import summarise
 from harness.errors import UserError
-from harness.run_folder import MANIFEST, ROWS, TIMINGS, is_count, is_row, read_manifest
+from harness.run_folder import (
+    MANIFEST,
+    ROWS,
+    TIMINGS,
+    is_count,
+    is_row,
+    read_manifest,
+    read_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +53,12 @@ def read_run(path: Path) -> Run:
     for name, sound in _fields(manifest):
         if not sound:
             raise UserError(f"{path / MANIFEST}: field `{name}` is missing or not as runs keep it")
-    rows = _lines(path / ROWS)
+    rows, _ = read_rows(path / ROWS, is_row, "a row of task3.sweep")
     run = Run(path, manifest, rows)
     seeds = len(manifest["fingerprint"]["pools"]["seeds"])
     seen: Counter[tuple[str, int, str]] = Counter()
     for number, row in enumerate(rows, 1):
         place = f"{path / ROWS}:{number}"
-        if not is_row(row):
-            raise UserError(f"{place}: not a row of task3.sweep")
         if row["retriever"] not in run.labels:
             raise UserError(f"{place}: `{row['retriever']}` is no retriever of the manifest")
         key = row["retriever"], row["distractors"], row["query"]
@@ -107,7 +113,7 @@ def _is_price(price: Any) -> bool:
 def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
     """For each label the seconds spent on preparing, and on scoring, over all sessions of a run."""
     spent: dict[str, tuple[float, float]] = {}
-    for record in _lines(path / TIMINGS):
+    for record in _timings(path):
         prepare, score = spent.get(record["retriever"], (0.0, 0.0))
         if record.get("phase") == "prepare":
             prepare += record["seconds"]
@@ -121,20 +127,25 @@ def seconds_a_row(path: Path, label: str, distractors: int) -> list[float]:
     """The seconds that each pool of one label and size took, preparing not counted."""
     return [
         record["seconds"]
-        for record in _lines(path / TIMINGS)
-        if (record.get("retriever"), record.get("distractors")) == (label, distractors)
+        for record in _timings(path)
+        if (record["retriever"], record.get("distractors")) == (label, distractors)
     ]
 
 
-def _lines(path: Path) -> list[Any]:
+def _timings(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole records of timings.jsonl: those that a full disk cut short are left out."""
     try:
-        raw = path.read_bytes()
+        raw = (path / TIMINGS).read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    found = []
-    for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
+        raise UserError(f"{path / TIMINGS}: cannot be read ({error.strerror})") from None
+    for line in raw.split(b"\n"):
         try:
-            found.append(json.loads(line))
+            record = json.loads(line)
         except (ValueError, RecursionError):
-            raise UserError(f"{path}:{number}: not valid JSON") from None
-    return found
+            continue
+        if (
+            isinstance(record, dict)
+            and isinstance(record.get("retriever"), str)
+            and type(record.get("seconds")) in (int, float)
+        ):
+            yield record

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.checksums import seal, unseal
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical, difference
@@ -35,8 +36,60 @@ _PLACE = ("retriever", "distractors", "query", "item")
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """One line of rows.jsonl. Key order is the row's own, so equal rows are equal bytes."""
+    """One line of JSON. Key order is the row's own, so equal rows are equal bytes."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def encode_kept(row: Mapping[str, Any]) -> bytes:
+    """One line of rows.jsonl: the row, and its check as last key."""
+    return seal(encode_row(row))
+
+
+def read_rows(
+    path: Path, sound: Callable[[Any], bool], what: str = "a row of this program"
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a rows.jsonl, without their checks, and how many bytes they take.
+
+    A last line cut short by a crash is left out. Rows of older versions, without a check, are
+    accepted. Raises UserError, with the line, for a row that is damaged or not `what`, and for a
+    file that cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    *lines, rest = raw.split(b"\n")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row, undamaged = unseal(line)
+        except (ValueError, RecursionError):
+            row, undamaged = None, True
+        if not undamaged:
+            raise _damaged(path, number)
+        if not sound(row):
+            raise UserError(f"{path}:{number}: not {what}. {_CUT}")
+        rows.append(row)
+    if _is_whole(rest[:-1]):  # its newline was changed: a row cut short is never so long
+        raise _damaged(path, len(lines) + 1)
+    return rows, len(raw) - len(rest)
+
+
+_CUT = (
+    "Remove this line and those after it and pass --resume, which keeps the rows before it,"
+    " or start again with --overwrite"
+)
+
+
+def _damaged(path: Path, number: int) -> UserError:
+    return UserError(f"{path}:{number}: the row is damaged (its check does not match). {_CUT}")
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return bool(line) and isinstance(unseal(line)[0], dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def encode_scores(row: Mapping[str, Any], scores: Scores) -> bytes:
@@ -46,7 +99,7 @@ def encode_scores(row: Mapping[str, Any], scores: Scores) -> bytes:
     """
     kept = None if scores is None else [float(f"{score:.9g}") for score in scores]
     head = {key: row[key] for key in ("query", "retriever", "distractors", "pool")}
-    return encode_row({**head, "scores": kept})
+    return encode_kept({**head, "scores": kept})
 
 
 def is_row(row: Any) -> bool:
@@ -111,22 +164,9 @@ class RunFolder:
         path = self.path / ROWS
         if not path.exists():
             return []
-        raw = path.read_bytes()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        rows = []
-        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if not self._sound(row):
-                raise UserError(
-                    f"{path}:{number}: not a row of this program."
-                    " Mend the file, or start again with --overwrite"
-                )
-            rows.append(row)
-        if len(whole) < len(raw):
-            os.truncate(path, len(whole))
+        rows, whole = read_rows(path, self._sound)
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)
         self._cut_scores(len(rows))
         return rows
 
@@ -157,7 +197,7 @@ class RunFolder:
         """Add rows, each in one write, the seconds that each took, and where kept its scores."""
         if scores is not None:  # first, so that no row is ever without its scores
             self._write(SCORES, map(encode_scores, rows, scores))
-        self._write(ROWS, map(encode_row, rows))
+        self._write(ROWS, map(encode_kept, rows))
         self.rows += rows
         with (self.path / TIMINGS).open("ab", buffering=0) as stream:
             for row, taken in zip(rows, seconds, strict=True):
@@ -179,7 +219,7 @@ class RunFolder:
             for i, changed in scores.items():
                 kept[i] = encode_scores(rows[i], changed)
             write_atomically(self.path / SCORES, b"".join(kept))
-        write_atomically(self.path / ROWS, b"".join(map(encode_row, rows)))
+        write_atomically(self.path / ROWS, b"".join(map(encode_kept, rows)))
         self.rows = rows
 
     def time(self, **record: Any) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus.jsonl import read_jsonl
 from harness.errors import UserError
 from harness.item_run import is_item_row
-from harness.run_folder import PREDICTIONS, ROWS
+from harness.run_folder import PREDICTIONS, ROWS, read_rows
 from task3.judge_options import JudgeOptions
 from task4.answers import AnswerFile, Answers, match, read_answers
 from task4.figures import (
@@ -25,7 +23,8 @@ from task4.figures import (
 from task4.found import Found, find, stored_memories
 from task4.judging import judge_answers
 from task4.questions import Question, questions_of
-from task4.rows import Rows, read_rows
+from task4.rows import Rows
+from task4.rows import read_rows as read_task4
 
 JSON = Any
 NO_JUDGE = "no judge was named: there are no verdicts (give --judge-model)"
@@ -55,7 +54,7 @@ def gather(source: Path, data: Path | None, split: str, abilities: Iterable[int]
     if not path.is_file():
         raise UserError(f"{source}: neither a finished run with {PREDICTIONS} nor a file")
     file = read_answers(path)
-    rows = read_rows(data, split, abilities, with_gold=True)
+    rows = read_task4(data, split, abilities, with_gold=True)
     questions = questions_of(rows.rows.values())
     if not list(abilities):
         named = {name for name, _ in file.said}
@@ -85,9 +84,12 @@ def _nothing_used(
 
 def _found(path: Path, questions: Mapping[str, Question]) -> dict[str, Found]:
     found: dict[str, Found] = {}
-    for number, row in read_jsonl(path, Counter()):
-        if not is_item_row(row):
-            raise UserError(f"{path}:{number}: not a row of a run of task 4")
+    rows, whole = read_rows(path, is_item_row, "a row of a run of task 4")
+    if whole < path.stat().st_size:
+        raise UserError(
+            f"{path}:{len(rows) + 1}: the row is cut short. Finish the run with --resume"
+        )
+    for row in rows:
         if row["error"] is not None:
             continue
         memories = stored_memories(row["result"])

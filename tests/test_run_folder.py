@@ -19,7 +19,7 @@ from harness.configurations import Configuration
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical, difference, short_hash
-from harness.run_folder import encode_row, open_run, read_manifest
+from harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
 from task3.config import SweepConfig
 from task3.run import Outcome, run_sweep
@@ -39,6 +39,7 @@ KEYS = [
     "tokens_out",
     "repairs",
     "error",
+    "check",
 ]
 SLOW = """
 import time
@@ -320,7 +321,9 @@ def test_a_broken_manifest_is_named(release: Path, tmp_path: Path, text: str) ->
 
 
 def edited(line: bytes, **changes: Any) -> bytes:
-    return encode_row({**json.loads(line), **changes}).rstrip(b"\n")
+    row = {**json.loads(line), **changes}
+    del row["check"]
+    return encode_kept(row).rstrip(b"\n")
 
 
 @pytest.mark.parametrize(
@@ -369,8 +372,8 @@ def test_a_row_that_lacks_a_key_is_refused_with_its_line(
     path = tmp_path / "run" / "rows.jsonl"
     lines = path.read_bytes().splitlines()
     row = json.loads(lines[4])
-    del row[key]
-    lines[4] = encode_row(row).rstrip(b"\n")
+    del row[key], row["check"]
+    lines[4] = encode_kept(row).rstrip(b"\n")
     path.write_bytes(b"\n".join(lines) + b"\n")
     with pytest.raises(UserError, match=r"rows\.jsonl:5: "):
         sweep(release, tmp_path / "run", "overlap", on_existing="resume")

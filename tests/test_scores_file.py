@@ -104,7 +104,7 @@ def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
     given_ = lines(data)
     assert len(kept) == len(rows) == 20
     for number, (row, line) in enumerate(zip(rows, kept, strict=True)):
-        assert list(line) == ["query", "retriever", "distractors", "pool", "scores"]
+        assert list(line) == ["query", "retriever", "distractors", "pool", "scores", "check"]
         assert all(line[key] == row[key] for key in list(line)[:4])
         asked = given_[number % 10]
         scores = np.array(line["scores"], np.float32)
@@ -169,6 +169,8 @@ def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_pat
     rows = lines(run / "rows.jsonl")
     for row in rows[2:5]:
         row.update(above=None, tied=None, top=[], error="service down")
+    for row in rows:
+        del row["check"]
     write_lines(run / "rows.jsonl", rows)
     sweep(data, run, "overlap", retry_failed=True)
     assert_equal_runs(healthy, run)
