@@ -14,12 +14,13 @@ from analysis.rows import Row, failed_row, scored_row
 from analysis.summary import summarise, write_summary
 from analysis.trec import read_run_file, scores_of
 from corpus.errors import DataError
+from corpus.jsonl import new_digest
 from corpus.material import Material
 from corpus.pools import Pool
 from corpus.predictions import Prediction, read_predictions
 from corpus.records import Memory, Task3Row
 from harness.errors import UserError
-from harness.fingerprint import code_hash, file_hash, own_version, versions
+from harness.fingerprint import code_hash, own_version, versions
 from harness.run_folder import OnExisting, open_run
 
 
@@ -45,9 +46,11 @@ def import_run(
     reader = _Trec if system.kind == "trec" else _Predictions
     rows: list[Row] = []
     notes: Counter[str] = Counter()
+    hashes: dict[str, str] = {}
     for size in material.sizes:
         pools = material.pools.pools[size, material.seeds[0]]
         file = reader(system.files[size], material, size)
+        hashes[f"d{size}"] = file.sha256
         for query, pool in zip(material.pools.rows, pools, strict=True):
             memories = material.pools.texts(pool)
             place = (query.benchmark_id, system.label, size)
@@ -61,7 +64,7 @@ def import_run(
                 rows.append(scored_row(place, memories, pool.golds, scores))
     if not any(row["error"] is None for row in rows):
         raise UserError(f"{system.label}: not one query is answered ({rows[0]['error']})")
-    with open_run(out, _fingerprint(system, material), on_existing) as folder:
+    with open_run(out, _fingerprint(system, material, hashes), on_existing) as folder:
         folder.manifest.update(material.facts())
         folder.manifest["notes"][system.label] = dict(notes)
         folder.write_manifest()
@@ -72,12 +75,11 @@ def import_run(
     return summary
 
 
-def _fingerprint(system: Imported, material: Material) -> dict[str, Any]:
-    files = {f"d{size}": file_hash(path) for size, path in system.files.items()}
+def _fingerprint(system: Imported, material: Material, files: Mapping[str, str]) -> dict[str, Any]:
     return {
         **material.fingerprint(),
         "retrievers": [
-            {"label": system.label, "name": f"imported {system.kind}", "settings": files}
+            {"label": system.label, "name": f"imported {system.kind}", "settings": dict(files)}
         ],
         "code": {"version": own_version(), "sha256": code_hash()},
         "libraries": versions(["numpy"]),
@@ -91,7 +93,9 @@ Found = tuple[Any, int] | str
 
 class _Trec:
     def __init__(self, path: Path, material: Material, size: int) -> None:
-        self.path, self.rankings = path, read_run_file(path)
+        digest = new_digest()
+        self.path, self.rankings = path, read_run_file(path, digest)
+        self.sha256 = str(digest.hexdigest())[:16]
         known = {row.benchmark_id for row in material.pools.rows}
         for query, ranking in self.rankings.items():
             if query not in known:
@@ -118,7 +122,9 @@ class _Predictions:
             raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
         self.rows = {row.benchmark_id: row for row in material.data.released[size].rows}
         self.given: dict[str, list[Prediction]] = {}
-        for prediction in read_predictions(path).rows:
+        found = read_predictions(path)
+        self.sha256 = found.sha256
+        for prediction in found.rows:
             if prediction.benchmark_id not in self.rows:
                 raise DataError(
                     f"`{prediction.benchmark_id}` is no query of the data",

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from analysis.metrics import display_order
 from corpus.errors import DataError
 from corpus.records import Memory
+from corpus.user_file import empty, read_lines
 
 
 def document(position: int, text: str) -> str:
@@ -45,16 +47,15 @@ def qrel_lines(query: str, names: Sequence[str], golds: Sequence[int]) -> Iterat
     yield from (f"{quote(query, safe='')} 0 {names[gold]} 1" for gold in golds)
 
 
-def read_run_file(path: Path) -> dict[str, dict[str, tuple[float, int]]]:
-    """For each query its documents, each with its score and the line it stands on.
+def read_run_file(path: Path, digest: Any | None = None) -> dict[str, dict[str, tuple[float, int]]]:
+    """For each query its documents, each with its score and the line that it is on.
 
-    The score orders a run, as in trec_eval; the rank column is not read. Raises DataError with
-    the line for anything but six columns, a score that isn't finite, a document named twice.
+    `digest`, a hashlib object, is fed the bytes read. The score orders a run, as in trec_eval; the
+    rank column is not read. Raises DataError with the line for anything but six columns, a score
+    that isn't finite, a document named twice.
     """
     found: dict[str, dict[str, tuple[float, int]]] = {}
-    for number, line in _lines(path):
-        if line.startswith("version https://git-lfs"):
-            raise DataError("this is a Git LFS pointer, not the data", path=path, line=number)
+    for number, line in _lines(path, digest):
         columns = line.split()
         if len(columns) != 6:
             raise DataError(
@@ -79,22 +80,23 @@ def read_run_file(path: Path) -> dict[str, dict[str, tuple[float, int]]]:
             )
         mine[name] = (score, number)
     if not found:
-        raise DataError("the file is empty", path=path)
+        raise empty(path)
     return found
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    number = 0
-    try:
-        # Decoded line by line, so that what is no text is named with its line.
-        with path.open("rb") as stream:
-            for raw in stream:
-                line = raw.decode("utf-8-sig" if number == 0 else "utf-8")
-                number += 1
-                if line.strip():
-                    yield number, line
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read ({error})", path=path, line=number + 1) from None
+def _lines(path: Path, digest: Any) -> Iterator[tuple[int, str]]:
+    for number, raw in read_lines(path, digest):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"cannot be read (not UTF-8 at byte {error.start})",
+                path=path,
+                line=number,
+                todo="Save it as UTF-8",
+            ) from None
+        if line.strip():
+            yield number, line
 
 
 def scores_of(

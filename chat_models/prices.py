@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from chat_models.base import Usage
 from harness.errors import UserError
+from harness.strict_json import STRICT_JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read_prices(path: Path) -> Prices:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        table = STRICT_JSON.decode(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:  # both decoders' errors, and UnicodeDecodeError

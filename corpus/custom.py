@@ -31,8 +31,9 @@ class CustomFile:
 
 
 def is_custom(path: Path) -> bool:
-    """Whether `path` names such a file, and not the folder of a release."""
-    return path.is_file() or path.name.endswith((".jsonl", ".jsonl.gz"))
+    """Whether `path` names such a file (or a pipe), and not the folder of a release."""
+    named = path.name.endswith((".jsonl", ".jsonl.gz"))
+    return named or (path.exists() and not path.is_dir())
 
 
 def load_custom(path: Path) -> CustomFile:

@@ -108,7 +108,7 @@ def _load_own_memories(path: Path) -> Dataset:
     file = custom.file
     return Dataset(
         root=path,
-        split=path.name,
+        split=path.name if path.is_file() else "pipe",  # a pipe's name is another every time
         released={file.size: file},
         bank=custom.bank,
         own={},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import zlib
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from corpus.errors import DataError
-from corpus.jsonl import open_data, refuse_constant, refuse_pointer
+from corpus.user_file import empty, max_line, open_data, raise_limit
+from harness.strict_json import STRICT_JSON, RepeatedKey
 
 CHUNK = 1 << 20  # characters
-LARGEST = 1 << 28  # characters of one object; LongMemEval's take about 5 million
 _SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 # The longest token besides a string that a cut may go through: `-Infinity`, or half a \uXXXX pair.
 _TOKEN = 12
 
@@ -26,11 +24,12 @@ def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (position from 0, object) for every member of the list that `path` (or .gz) holds.
 
     Memory holds one object and its text, up to twice over. A byte order mark is passed over.
+    `path` is opened once, so it may be a pipe.
 
-    Raises DataError, with the position, for anything that is not one JSON list of objects.
+    Raises DataError, with the position, for anything that is not one JSON list of objects, for an
+    object that gives a key twice, and for one longer than `corpus.user_file.max_line()`.
     """
     try:
-        refuse_pointer(path)
         with open_data(path) as stream:
             yield from _members(_Buffer(path, stream))
     except (OSError, EOFError, zlib.error) as error:
@@ -40,7 +39,7 @@ def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _members(text: _Buffer) -> Iterator[tuple[int, dict[str, Any]]]:
     first = text.next()
     if not first:
-        raise DataError("the file is empty", path=text.path, todo="Fetch it again")
+        raise empty(text.path)
     if first != "[":
         raise DataError(
             f"the file must hold one JSON list, and starts with {first!r}", path=text.path
@@ -73,6 +72,7 @@ class _Buffer:
         self.at = 0
         self.before = 0  # characters of the file in front of `text`
         self.position = 0  # of the object in hand
+        self.largest = max_line()  # characters of one object; LongMemEval's take about 5 million
 
     def next(self) -> str:
         """The next character that is no white space, not taken; "" at the end of the file."""
@@ -89,21 +89,24 @@ class _Buffer:
         """The object that starts here, taken."""
         while True:
             try:
-                value, self.at = _DECODER.raw_decode(self.text, self.at)
+                value, self.at = STRICT_JSON.raw_decode(self.text, self.at)
             except JSONDecodeError as error:
                 # Either the text in hand ends too early or the JSON is wrong. A cut shows as a
                 # string without end or as a fault in the last token.
                 cut = error.msg.startswith("Unterminated string")
                 if not cut and error.pos < len(self.text) - _TOKEN:
                     raise self._fault(f"not valid JSON ({error.msg})", error.pos) from error
-                if len(self.text) - self.at > LARGEST:
-                    raise self._fault(f"over {LARGEST:,} characters long", self.at) from error
+                if len(self.text) - self.at > self.largest:
+                    what = f"longer than {self.largest:,} characters"
+                    raise self._fault(what, self.at, raise_limit()) from error
                 if not self._more():
                     raise self._fault("the file breaks off, or isn't valid JSON", error.pos) from (
                         error
                     )
             except RecursionError as error:
                 raise self._fault("JSON nested too deeply", self.at) from error
+            except RepeatedKey as error:
+                raise self._fault(str(error), self.at, "Keep one of the two") from error
             except ValueError as error:
                 raise self._fault(f"not valid JSON ({error})", self.at) from error
             else:
@@ -122,10 +125,11 @@ class _Buffer:
             return self._fault("the file breaks off", self.at)
         return self._fault(f"expected {wanted}, found {found!r}", self.at)
 
-    def _fault(self, what: str, at: int) -> DataError:
+    def _fault(self, what: str, at: int, todo: str = "") -> DataError:
         return DataError(
             f"instance [{self.position}]: {what}, at character {self.before + at:,}",
             path=self.path,
+            todo=todo,
         )
 
     def _more(self) -> bool:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any
 
 from corpus.errors import DataError
+from corpus.user_file import BOM, empty, read_lines
+from harness.strict_json import STRICT_JSON, RepeatedKey
 
-_LFS = b"version https://git-lfs"
-_BOM = b"\xef\xbb\xbf"
 # What str.splitlines() and some readers take for line ends: U+0085, U+2028, U+2029.
 _OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 # U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
@@ -73,29 +71,6 @@ def find_jsonl(folder: Path, stem: str) -> Path | None:
     return None
 
 
-def open_data(path: Path) -> BinaryIO:
-    """The bytes of a file, unpacked where its name ends in .gz."""
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def refuse_pointer(path: Path) -> None:
-    """A clone without git-lfs holds three lines of text, even where a .gz should be."""
-    with path.open("rb") as stream:
-        start = stream.read(len(_BOM) + len(_LFS))
-    if start.removeprefix(_BOM).startswith(_LFS):
-        raise DataError(
-            "this is a Git LFS pointer, not the data",
-            path=path,
-            line=1,
-            todo="Fetch the data with `git lfs install && git lfs pull` in its clone",
-        )
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """For `parse_constant`: NaN and Infinity are a ValueError."""
-    raise ValueError(f"{name} is not JSON")
-
-
 def read_jsonl(
     path: Path,
     repairs: Counter[str],
@@ -106,46 +81,38 @@ def read_jsonl(
 
     Lines end at a line feed and nowhere else, so U+2028 inside a string cuts nothing. `repairs`
     counts what was passed over or mended; `digest`, a hashlib object, is fed the bytes read.
+    `path` is opened once, so it may be a pipe.
 
-    Raises DataError with file and line for anything that is not one JSON object a line. With
-    `on_fault` such a line is handed to it instead, and reading goes on behind it.
+    Raises DataError with file and line for anything that is not one JSON object per line, for an
+    object that gives a key twice, and for a line longer than `corpus.user_file.max_line()`. With
+    `on_fault` such a line is handed to it instead, and reading continues behind it.
     """
-    number = 0
     seen = False
-    try:
-        refuse_pointer(path)
-        with open_data(path) as stream:
-            for number, raw in enumerate(stream, 1):
-                if digest is not None:
-                    digest.update(raw)
-                if number == 1 and raw.startswith(_BOM):
-                    raw = raw[len(_BOM) :]
-                    note(repairs, "byte order mark", path, number)
-                if not raw.strip():
-                    note(repairs, "blank line", path, number)
-                    continue
-                seen = True
-                if isinstance(repairs, Repairs):
-                    repairs.look(raw, path, number)
-                try:
-                    value = _parse(raw, path, number)
-                except DataError as error:
-                    if on_fault is None:
-                        raise
-                    on_fault(error)
-                    continue
-                yield number, value
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"cannot be read ({error})", path=path, line=number + 1 if number else None
-        ) from error
+    for number, raw in read_lines(path, digest, on_fault):
+        if number == 1 and raw.startswith(BOM):
+            raw = raw[len(BOM) :]
+            note(repairs, "byte order mark", path, number)
+        if not raw.strip():
+            note(repairs, "blank line", path, number)
+            continue
+        seen = True
+        if isinstance(repairs, Repairs):
+            repairs.look(raw, path, number)
+        try:
+            value = _parse(raw, path, number)
+        except DataError as error:
+            if on_fault is None:
+                raise
+            on_fault(error)
+            continue
+        yield number, value
     if not seen:
-        raise DataError("the file is empty", path=path, todo="Fetch it again; nothing was read")
+        raise empty(path)
 
 
 def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
+        value = STRICT_JSON.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(
             f"not UTF-8 at byte {error.start}", path=path, line=number, todo="Save it as UTF-8"
@@ -156,6 +123,8 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
         ) from error
     except RecursionError as error:
         raise DataError("JSON nested too deeply", path=path, line=number) from error
+    except RepeatedKey as error:
+        raise DataError(str(error), path=path, line=number, todo="Keep one of the two") from error
     except ValueError as error:
         raise DataError(f"not valid JSON ({error})", path=path, line=number) from error
     if not isinstance(value, dict):

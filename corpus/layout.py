@@ -19,7 +19,7 @@ def split_folder(root: Path, split: str) -> Path:
 
     A clone of the release keeps its splits in `benchmark_data/`; its top folder will do as well.
     """
-    if root.is_file():
+    if root.exists() and not root.is_dir():
         raise DataError(
             "is a file, and this needs a release",
             path=root,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import read_jsonl
+from corpus.jsonl import clean_text, new_digest, read_jsonl
 
 
 @dataclass(slots=True)
@@ -39,12 +39,17 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One row: the id it selects, "" for null or empty, None where `fault` says what is wrong."""
+    """One row: the id it selects, "" for null or empty, None if `fault` says what is wrong.
+
+    `answer` and `reason` are its texts, "" if missing.
+    """
 
     line: int
     benchmark_id: str
     selected: str | None
     fault: str = ""
+    answer: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class PredictionFile:
 
     `incomplete` counts rows whose `answer` or `reason` is missing or not a text. Nothing is scored
     by these, so such a row is used all the same. `mended` counts blank lines and the like.
+    `digest` was fed the bytes read.
     """
 
     path: Path
@@ -61,6 +67,12 @@ class PredictionFile:
     nameless: Tally = field(default_factory=Tally)
     incomplete: Tally = field(default_factory=Tally)
     mended: Counter[str] = field(default_factory=Counter)
+    digest: Any = field(default_factory=new_digest)
+
+    @property
+    def sha256(self) -> str:
+        """Sixteen hex digits over the file, unpacked."""
+        return str(self.digest.hexdigest())[:16]
 
     @property
     def lines(self) -> int:
@@ -78,20 +90,26 @@ def read_predictions(path: Path) -> PredictionFile:
     def malformed(error: DataError) -> None:
         found.malformed.add(error.line or 0, fault=str(error))
 
-    for line, value in read_jsonl(path, found.mended, on_fault=malformed):
+    for line, value in read_jsonl(path, found.mended, found.digest, malformed):
         fields = Fields(path, line, found.mended)
         try:
             name = fields.text(value, "benchmark_id")
         except DataError as error:
             found.nameless.add(line, fault=str(error))
             continue
+        words = {key: _words(value, key) for key in ("answer", "reason")}
         try:
-            found.rows.append(Prediction(line, name, _selected(value, fields)))
+            found.rows.append(Prediction(line, name, _selected(value, fields), **words))
         except DataError as error:
-            found.rows.append(Prediction(line, name, None, str(error)))
+            found.rows.append(Prediction(line, name, None, str(error), **words))
         if not all(isinstance(value.get(key), str) for key in ("answer", "reason")):
             found.incomplete.add(line)
     return found
+
+
+def _words(value: Mapping[str, Any], key: str) -> str:
+    found = value.get(key)
+    return clean_text(found, Counter()) if isinstance(found, str) else ""
 
 
 def _selected(value: Mapping[str, Any], fields: Fields) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from harness.errors import UserError
 from harness.files import write_atomically
+from harness.strict_json import STRICT_JSON
 
 FORMAT = "recallbed settings, version 1"
 
@@ -43,7 +44,7 @@ def write_settings(path: Path, file: SettingsFile) -> None:
 def read_settings(path: Path) -> SettingsFile:
     """The settings in `path`. Raises UserError where it is no such file."""
     try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = STRICT_JSON.decode(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--set @{path}: cannot be read ({error})") from None
     if not isinstance(value, dict) or value.get("format") != FORMAT:

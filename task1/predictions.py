@@ -16,7 +16,7 @@ from typing import Any
 
 from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import clean_text, read_jsonl
+from corpus.jsonl import clean_text, new_digest, read_jsonl
 from corpus.predictions import Tally
 from corpus.records import MemoryItem
 
@@ -38,7 +38,8 @@ class MemoryFile:
     """All rows that say which session they are for, in file order, and a tally of all others.
 
     `left_out` counts members of a list that are no objects; `without_value` memories without a
-    text, which are scored all the same. `mended` counts what else was put right.
+    text, which are scored all the same. `mended` counts what else was put right. `digest` was fed
+    the bytes read.
     """
 
     path: Path
@@ -48,6 +49,12 @@ class MemoryFile:
     left_out: Tally = field(default_factory=Tally)
     without_value: Tally = field(default_factory=Tally)
     mended: Counter[str] = field(default_factory=Counter)
+    digest: Any = field(default_factory=new_digest)
+
+    @property
+    def sha256(self) -> str:
+        """Sixteen hex digits over the file, unpacked."""
+        return str(self.digest.hexdigest())[:16]
 
     @property
     def lines(self) -> int:
@@ -65,7 +72,7 @@ def read_memory_rows(path: Path, keys: Sequence[str] = KEYS) -> MemoryFile:
     def malformed(error: DataError) -> None:
         found.malformed.add(error.line or 0, fault=str(error))
 
-    for line, value in read_jsonl(path, found.mended, on_fault=malformed):
+    for line, value in read_jsonl(path, found.mended, found.digest, malformed):
         fields = Fields(path, line, found.mended)
         try:
             name = fields.text(value, "benchmark_id")

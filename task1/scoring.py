@@ -17,7 +17,6 @@ from analysis.matching import (
     similar_pairs,
 )
 from corpus.records import MemoryItem, Turn
-from harness.fingerprint import file_hash
 from task1.answers import Answers, R
 from task1.judging import judge_sessions
 from task1.language import language_of
@@ -87,7 +86,7 @@ def pair_up(
         if options.scorer == "match":
             by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
         return {name: by(*both) for name, both in sides.items()}, None
-    about = {"data": answers.inputs.fingerprint(), "predictions": file_hash(answers.found.path)}
+    about = {"data": answers.inputs.fingerprint(), "predictions": answers.found.sha256}
     verdicts = judge_sessions(options.judge, answers.inputs.track, sides, about)
     judged = {
         name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in pairs)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from chat_models.base import ChatModel
 from chat_models.dry_run import Plan
+from corpus.predictions import Prediction
 from corpus.records import Task3File, Task3Row
 from harness.errors import UserError
 from harness.fingerprint import short_hash
@@ -17,7 +17,7 @@ from judge.used_memory import UsedMemoryJudge
 from judge.verdicts import Judged, Unjudged, Verdict, disagreed
 from task3 import exact_match
 from task3.judge_options import JudgeOptions
-from task3.use import Use, Words, by_overlap, read_words, use_figures
+from task3.use import Use, Words, by_overlap, use_figures
 from task3.verdict_run import Work, judge_all, plan_all
 
 UseBy = Literal["overlap", "judge"]
@@ -42,12 +42,15 @@ class Predicted:
     """The queries of a file that have exactly one prediction row, with what the row says."""
 
     def __init__(
-        self, file: Task3File, path: Path, verdicts: Mapping[str, exact_match.Verdict]
+        self,
+        file: Task3File,
+        rows: Sequence[Prediction],
+        verdicts: Mapping[str, exact_match.Verdict],
     ) -> None:
         self.file, self.verdicts = file, verdicts
-        words = read_words(path)
+        words = {row.line: Words(row.answer, row.reason) for row in rows}
         self.said: dict[str, tuple[Task3Row, Words]] = {
-            row.benchmark_id: (row, words.get(verdict.lines[0], Words("", "")))
+            row.benchmark_id: (row, words[verdict.lines[0]])
             for row in file.rows
             if (verdict := verdicts[row.benchmark_id]).cause not in ("missing", "repeated")
         }

@@ -107,7 +107,7 @@ def score_file(
     if use is not None:
         from task3.judged_use import Predicted
 
-        predicted = Predicted(file, path, verdicts)
+        predicted = Predicted(file, found.rows, verdicts)
         uses = predicted.uses(use)
         result["use"] = predicted.figures(file.rows, uses, use)
         if left_out is not None:
@@ -121,8 +121,8 @@ def plan_file(
     """What a judge of use would be sent, by its name. Raises as `score_file` does."""
     from task3.judged_use import Predicted
 
-    file, _, verdicts, _, _ = _open(path, data, split, size)
-    return Predicted(file, path, verdicts).plan(judge)
+    file, found, verdicts, _, _ = _open(path, data, split, size)
+    return Predicted(file, found.rows, verdicts).plan(judge)
 
 
 def _open(path: Path, data: Path | None, split: str, size: int | None) -> tuple[Any, ...]:

@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from analysis.statistics import Bootstrap
-from corpus.jsonl import clean_text, read_jsonl
 from corpus.records import Task3Row
 from indexes.tokens import MultilingualTokens, Tokens
 
@@ -67,20 +65,6 @@ def overlap(memory: str, reason: str) -> float:
 def by_overlap(memory: str, words: Words) -> Use:
     """Used, where the reason holds at least THRESHOLD of the memory."""
     return Use(overlap(memory, words.reason) >= THRESHOLD)
-
-
-def read_words(path: Path) -> dict[int, Words]:
-    """The answer and the reason of each prediction row, by line; faulty lines are left out."""
-    mended: Counter[str] = Counter()
-    return {
-        line: Words(*(clean_text(_text(value, key), mended) for key in ("answer", "reason")))
-        for line, value in read_jsonl(path, mended, on_fault=lambda fault: None)
-    }
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
 
 
 def use_figures(

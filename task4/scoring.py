@@ -51,7 +51,7 @@ def gather(source: Path, data: Path | None, split: str, abilities: Iterable[int]
     data, and UserError where not one line answers a question.
     """
     path = source / PREDICTIONS if source.is_dir() else source
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"{source}: neither a finished run with {PREDICTIONS} nor a file")
     file = read_answers(path)
     rows = read_task4(data, split, abilities, with_gold=True)

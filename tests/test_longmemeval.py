@@ -473,7 +473,6 @@ def test_a_streamed_list_is_the_list(
     file = write(tmp_path_factory.mktemp("lists") / "in.json", values)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_list, "CHUNK", chunk)
-        patch.setattr(json_list, "LARGEST", 1 << 20)
         found = [value for _, value in read_json_list(file)]
     assert found == json.loads(file.read_text())
 
@@ -485,7 +484,7 @@ def test_wrong_json_is_noticed_without_reading_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(json_list, "CHUNK", 1000)
-    monkeypatch.setattr(json_list, "LARGEST", 8000)
+    monkeypatch.setenv("RECALLBED_MAX_LINE", "8000")
     file = tmp_path / "in.json"
     file.write_text(text + " " * 400_000)
     tracemalloc.start()

@@ -1,0 +1,344 @@
+"""A file that comes through a pipe is read once, and whole: the same figures as from the file."""
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from analysis.import_command import app as import_app
+from analysis.importing import Imported, import_run
+from analysis.trec import documents, run_lines
+from chat_models.prices import read_prices
+from corpus.convert import app as convert_app
+from corpus.layout import sample_root
+from corpus.material import gather
+from corpus.validate import app as validate_app
+from harness.configurations import Configuration
+from harness.settings_file import read_settings
+from indexes.build import app as build_app
+from indexes.memory_store import read_memories
+from judge.agreement import app as agreement_app
+from judge.recorded import app as recorded_app
+from task1.predictions import read_memory_rows
+from task1.score import app as task1_app
+from task2.score import app as task2_app
+from task3.config import SweepConfig
+from task3.exclusions import read_exclusions
+from task3.run import run_sweep
+from task3.score import app as score_app
+from task4.score import app as task4_app
+from tests.conftest import HOUSE, WriteRelease, write_lines
+
+LONG = "long " * 200
+"""Makes a hundred rows longer than a pipe's buffer of 64 KB."""
+
+
+@contextmanager
+def piped(content: bytes) -> Iterator[Path]:
+    """The path of a pipe that gives `content` once."""
+    out, into = os.pipe()
+
+    def fill() -> None:
+        try:
+            with os.fdopen(into, "wb") as stream:
+                stream.write(content)
+        except BrokenPipeError:
+            pass
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        yield Path(f"/dev/fd/{out}")
+    finally:
+        os.close(out)
+        thread.join()
+
+
+def references(track: str) -> list[dict[str, Any]]:
+    text = (sample_root() / "dev" / track / "reference_output.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def task1_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "benchmark_id": row["benchmark_id"],
+            "memory_items": row["gold"].get("memory_items") or row["gold"]["answer"],
+            "note": LONG,
+        }
+        for row in references("task1")
+    ]
+
+
+def task2_rows() -> list[dict[str, Any]]:
+    return [
+        {"benchmark_id": row["benchmark_id"], "memory_items": row["gold"]["answer"], "note": LONG}
+        for row in references("task2")
+    ]
+
+
+def task3_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "benchmark_id": row["benchmark_id"],
+            "answer": "an answer",
+            "reason": row["gold"]["selected_memory"]["value"] + LONG,
+            "selected_memory_id": row["gold"]["selected_memory_id"],
+        }
+        for row in references("task3/d100")
+    ]
+
+
+def task4_rows() -> list[dict[str, Any]]:
+    return [
+        {"benchmark_id": row["benchmark_id"], "response": LONG * 3}
+        for row in references("task4_ability1")
+    ]
+
+
+def verdict_rows() -> list[dict[str, Any]]:
+    return [{"item": str(i), "verdict": i % 3 == 0, "note": LONG} for i in range(200)]
+
+
+def recorded_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "task": "task3",
+            "model": "m",
+            "session_id": f"s{i}",
+            "canonical_id": f"s{i}",
+            "judge_output": {"used_memory": i % 2 == 0, "reason": LONG},
+        }
+        for i in range(200)
+    ]
+
+
+def own_rows() -> list[dict[str, Any]]:
+    return [
+        {"query": f"what of {i}", "memories": [f"note {i} {LONG}", f"other {i}"], "gold": 0}
+        for i in range(200)
+    ]
+
+
+def run(app: typer.Typer, *words: str) -> Any:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+READERS: dict[str, tuple[typer.Typer, Callable[[], list[dict[str, Any]]], list[str]]] = {
+    "task1.score": (task1_app, task1_rows, []),
+    "task2.score": (task2_app, task2_rows, []),
+    "task3.score": (score_app, task3_rows, []),
+    "task3.score, by overlap": (score_app, task3_rows, ["--use", "overlap"]),
+    "task4.score": (task4_app, task4_rows, []),
+    "judge.recorded": (recorded_app, recorded_rows, []),
+    "corpus.validate": (validate_app, own_rows, []),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_report_over_a_pipe_is_that_over_the_file(tmp_path: Path, name: str) -> None:
+    app, rows, words = READERS[name]
+    file = tmp_path / "rows.jsonl"
+    write_lines(file, rows())
+    assert file.stat().st_size > 70_000
+    whole = json.dumps(run(app, str(file), *words, "--json"))
+    with piped(file.read_bytes()) as pipe:
+        through = json.dumps(run(app, str(pipe), *words, "--json"))
+        assert (
+            through.replace(str(pipe), str(file)).replace(f'"{pipe.name}"', f'"{file.name}"')
+            == whole
+        )
+
+
+def test_agreement_of_two_pipes(tmp_path: Path) -> None:
+    content = "".join(json.dumps(row) + "\n" for row in verdict_rows()).encode()
+    with piped(content) as a, piped(content) as b:
+        assert run(agreement_app, str(a), str(b), "--json")["n"] == 200
+
+
+def test_a_process_substitution_is_scored_whole(tmp_path: Path) -> None:
+    # 8 KB were lost: 142 of 164 rows, exit code 0.
+    write_lines(tmp_path / "rows.jsonl", task3_rows())
+    found = subprocess.run(
+        ["bash", "-c", '"$0" -m task3.score <(cat "$1") --json', sys.executable, "rows.jsonl"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    scores = json.loads(found.stdout)
+    assert scores["lines"] == scores["all"]["answered"] == len(references("task3/d100"))
+    assert scores["lines_of_no_query"]["malformed"]["count"] == 0
+
+
+def test_a_sweep_over_a_pipe_is_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    write_lines(file, own_rows())
+    rows = []
+    with piped(file.read_bytes()) as pipe:
+        for path, out in ((file, tmp_path / "a"), (pipe, tmp_path / "b")):
+            run_sweep(SweepConfig((Configuration("bm25", "bm25", {}),), path, out=out))
+            rows.append((out / "rows.jsonl").read_bytes())
+    assert rows[0] == rows[1]
+    assert len(rows[0].splitlines()) == 200
+    prints = [
+        json.loads((tmp_path / name / "manifest.json").read_text())["fingerprint"]["data"]
+        for name in "ab"
+    ]
+    assert (
+        prints[0]["sha256"] == prints[1]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    )
+    assert prints[1]["split"] == "pipe"
+
+
+def test_imported_files_are_hashed_as_they_are_read(
+    tmp_path: Path, write_release: WriteRelease
+) -> None:
+    root = write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(80)])
+    material = gather(root, strategy="released", sizes=[3])
+    given = [{**task3_rows()[0], "benchmark_id": f"q{i}"} for i in range(80)]
+    write_lines(tmp_path / "p.jsonl", [{**row, "selected_memory_id": "m1"} for row in given])
+    lines: list[str] = []
+    for query, pool in zip(material.pools.rows, material.pools.pools[3, 0], strict=True):
+        names = documents(material.pools.texts(pool))
+        lines += run_lines(
+            query.benchmark_id, names, np.float32([0, 3, 1, 2]), LONG.strip().replace(" ", "-")
+        )
+    (tmp_path / "t.run").write_text("".join(f"{line}\n" for line in lines))
+    for kind, name in (("predictions", "p.jsonl"), ("trec", "t.run")):
+        file = tmp_path / name
+        with piped(file.read_bytes()) as pipe:
+            for path, out in ((file, "a"), (pipe, "b")):
+                import_run(
+                    Imported("x", kind, {3: path}), material, tmp_path / kind / out, [1], "refuse"
+                )
+        for part in ("rows.jsonl", "summary.json"):
+            a, b = ((tmp_path / kind / out / part).read_bytes() for out in "ab")
+            assert a == b
+        manifests = [
+            json.loads((tmp_path / kind / out / "manifest.json").read_text())["fingerprint"]
+            for out in "ab"
+        ]
+        assert manifests[0] == manifests[1]
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        assert manifests[0]["retrievers"][0]["settings"] == {"d3": digest}
+
+
+def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) -> None:
+    content = "".join(json.dumps(row) + "\n" for row in task1_rows()).encode()
+    with piped(gzip.compress(content)) as pipe:
+        named = tmp_path / "rows.jsonl.gz"
+        named.symlink_to(pipe)
+        packed = read_memory_rows(named)
+    out, into = os.pipe()
+
+    def trickle() -> None:  # less at a time than what is looked at for a pointer
+        for start in range(0, 40, 3):
+            os.write(into, content[start : start + 3])
+        os.write(into, content[42:60_000])
+        os.close(into)
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    slow = read_memory_rows(Path(f"/dev/fd/{out}"))
+    thread.join()
+    os.close(out)
+    assert packed.lines == len(references("task1"))
+    assert packed.sha256 == hashlib.sha256(content).hexdigest()[:16]
+    assert slow.rows[0] == packed.rows[0]
+    assert slow.sha256 == hashlib.sha256(content[:60_000]).hexdigest()[:16]
+
+
+def test_a_pointer_in_a_pipe_and_a_pipe_read_before_are_refused() -> None:
+    with piped(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n") as pipe:
+        result = CliRunner().invoke(task1_app, [str(pipe)])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert "Git LFS pointer" in result.stderr
+        again = CliRunner().invoke(task1_app, [str(pipe)])
+    assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
+    assert "the file is empty. It is a pipe, which can be read only once" in again.stderr
+
+
+def test_every_other_file_of_a_user_may_be_a_pipe(tmp_path: Path) -> None:
+    memories = [{"text": f"memory {i} {LONG}"} for i in range(200)]
+    content = "".join(json.dumps(row) + "\n" for row in memories).encode()
+    with piped(content) as pipe:
+        assert len(read_memories(pipe)) == 200
+    with piped(content) as pipe:
+        words = [str(pipe), "--kind", "bm25s", "--out", str(tmp_path / "store")]
+        result = CliRunner().invoke(build_app, words)
+    assert "200 memories" in result.stdout, result.stderr
+    ids = {f"query number {i}" for i in range(10_000)}
+    with piped("\n".join(sorted(ids)).encode()) as pipe:
+        assert read_exclusions(pipe, ids) == ids
+    tables = {f"model {i} {LONG}": {"in": 1, "out": 2} for i in range(200)}
+    toml = "".join(f'["{name}"]\nin = 1\nout = 2\n' for name in tables)
+    with piped(toml.encode()) as pipe:
+        assert len(read_prices(pipe).by_model) == 200
+    settings = {
+        "format": "recallbed settings, version 1",
+        "retrievers": {"bm25": "bm25"},
+        "settings": {"bm25": {"k1": "1.5"}},
+        "rows": "x",
+        "provenance": {"note": LONG * 200},
+    }
+    with piped(json.dumps(settings).encode()) as pipe:
+        assert read_settings(pipe).settings == {"bm25": {"k1": "1.5"}}
+
+
+def test_longmemeval_is_converted_from_a_pipe(tmp_path: Path) -> None:
+    instances = [
+        {
+            "question_id": f"q{i}",
+            "question_type": "single-session-user",
+            "question": "What do I drink?",
+            "answer": "tea",
+            "question_date": "2023/05/30",
+            "haystack_dates": ["2023/05/20"],
+            "haystack_session_ids": ["s1"],
+            "haystack_sessions": [
+                [{"role": "user", "content": f"I like tea {LONG}", "has_answer": True}]
+            ],
+            "answer_session_ids": ["s1"],
+        }
+        for i in range(200)
+    ]
+    with piped(json.dumps(instances).encode()) as pipe:
+        out = tmp_path / "own.jsonl"
+        words = ["longmemeval", str(pipe), "--level", "session", "--out", str(out)]
+        result = CliRunner().invoke(convert_app, words)
+    assert result.exit_code == 0, result.stderr
+    assert len(out.read_text().splitlines()) == 200
+
+
+def test_the_import_command_takes_a_pipe(tmp_path: Path, write_release: WriteRelease) -> None:
+    root = write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(80)])
+    rows = [
+        {"benchmark_id": f"q{i}", "answer": LONG, "reason": "", "selected_memory_id": "m1"}
+        for i in range(80)
+    ]
+    with piped("".join(json.dumps(row) + "\n" for row in rows).encode()) as pipe:
+        words = ["--data", str(root), "--pools", "released", "--distractors", "3"]
+        out = tmp_path / "run"
+        result = CliRunner().invoke(
+            import_app,
+            [str(pipe), "--label", "x", "--format", "predictions", "--out", str(out), *words],
+        )
+    assert result.exit_code == 0, result.stderr
+    kept = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert [row["error"] for row in kept] == [None] * 80
