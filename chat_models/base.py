@@ -29,6 +29,9 @@ class Cause(StrEnum):
     SERVER_ERROR = "server error"
     CONNECTION = "connection"
     BAD_REQUEST = "bad request"
+    FORBIDDEN = "refused by the server"
+    """This prompt, by an error status: flagged, forbidden here, not served. A model's own refusal
+    is REFUSED."""
     CONTEXT = "context too long"
     CUT = "cut at the output limit"
     EMPTY = "empty reply"

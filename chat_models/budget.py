@@ -35,7 +35,8 @@ class Budget:
             raise UserError(f"--max-cost {max_cost}: must be more than 0")
         self.max_tokens, self.max_cost = max_tokens, max_cost
         self.spent = Usage()
-        """All calls sent, with estimates for those that told no tokens or were cut off."""
+        """All calls sent. Those that told no tokens, cut off or not, stand in it with all that they
+        might have taken, as estimates."""
         self._cost = self._reserved_cost = 0.0
         self._reserved = 0
         self._lock = threading.Lock()
@@ -76,10 +77,16 @@ class Budget:
         return Reservation(tokens_in, tokens_out, cost)
 
     def settle(self, held: Reservation, usage: Usage, price: Price | None) -> None:
-        """Replace a reservation by what the call took."""
-        cost = price.of(usage.estimate_in, usage.estimate_out) if price else 0.0
+        """Replace a reservation by what the call took.
+
+        Whatever goes wrong here, the reservation is given back first: one that stayed would block
+        a part of the budget for good.
+        """
         with self._lock:
             self._reserved -= held.tokens_in + held.tokens_out
             self._reserved_cost -= held.cost
             self.spent += usage
-            self._cost += cost
+            try:
+                self._cost += price.of(usage.estimate_in, usage.estimate_out) if price else 0.0
+            except OverflowError:  # more than any bound
+                self._cost = math.inf

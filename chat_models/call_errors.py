@@ -1,4 +1,4 @@
-"""What an error of a call means: whether it may pass, which cause it is, or that the run ends."""
+"""What an error of a call means: whether it may pass, which cause it has, or that the run ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from chat_models.base import Cause, Failure
+from chat_models.base import BudgetReached, Cause, Failure
 from chat_models.pace import retry_after
 from chat_models.responses import Trouble, one_line
 from harness.errors import UserError
@@ -16,44 +16,63 @@ _TOO_LONG = re.compile(
     r"|prompt is too long|exceeds? .{0,40}\btokens",
     re.I,
 )
+_FLAGGED = ("content_filter", "content_policy_violation", "invalid_prompt", "moderation_blocked")
+"""Error codes with which servers refuse one prompt as they would a malformed request."""
 _PASSING = (408, 409, 429)
+_WORKED_FOR = (408, 409)
+"""Statuses below 500 that may follow work, and so may be billed."""
+_UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+"""Errors of httpx before any byte of a request is sent."""
 
 
 def read_error(error: Exception, model: str, address: str, shown: Callable[[str], str]) -> Trouble:
-    """What an error of `openai`'s means. Raises UserError where every further call fails alike."""
+    """What an error of `openai`'s means. `shown` strikes the key out of a text.
+
+    Raises UserError for a refused key and BudgetReached for an account without credit: every
+    further call fails in the same way.
+    """
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
+    below = error.__cause__ or error
+    unsent = type(below).__name__ in _UNSENT
     if isinstance(error, TimeoutError | APITimeoutError):
-        return Trouble(Failure(Cause.TIMEOUT, "no whole reply in time"), again=True, billed=True)
+        return Trouble(Failure(Cause.TIMEOUT, "no whole reply in time"), again=True, free=unsent)
     if isinstance(error, APIConnectionError):
-        below = error.__cause__ or error
         line = one_line(shown(f"{type(below).__name__}: {below}"))
-        refused = type(below).__name__ == "ConnectError"
         failure = Failure(Cause.CONNECTION, line)
-        return Trouble(failure, again=True, billed=not refused, unreachable=refused)
+        return Trouble(failure, again=True, free=unsent, unreachable=unsent)
     if not isinstance(error, APIStatusError):
         line = one_line(shown(f"{type(error).__name__}: {error}"))
         return Trouble(Failure(Cause.SERVER_ERROR, line), again=True)
-    status, told = error.status_code, one_line(shown(error.message))
-    _refuse_for_good(error, status, told, model, address)
+    return _read_status(error, one_line(shown(error.message)), model, address)
+
+
+def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
+    """See the table in docs/chat_models.md."""
+    status = error.status_code
+    if status == 401:
+        raise UserError(f"{address} refuses the API key for `{model}` ({told})")
+    if status == 402 or (status == 429 and error.code == "insufficient_quota"):
+        raise BudgetReached(
+            f"{address}: the account has nothing left to spend ({told})."
+            " Add credit and run this again to resume"
+        )
+    if status in (403, 404, 451) or (status == 400 and error.code in _FLAGGED):
+        denial = {
+            403: f"{address} refuses the API key for `{model}` ({told})",
+            404: f"{address} has no model `{model}`, or isn't a chat address ({told})",
+        }.get(status)
+        return Trouble(Failure(Cause.FORBIDDEN, told), free=True, denial=denial)
     if status in (400, 413, 422):
         too_long = (
             status == 413 or error.code == "context_length_exceeded" or _TOO_LONG.search(told)
         )
         failure = Failure(Cause.CONTEXT if too_long else Cause.BAD_REQUEST, told)
-        return Trouble(failure, length_name="max_completion_tokens" in told)
+        return Trouble(failure, free=True, length_name="max_completion_tokens" in told)
     cause = {429: Cause.RATE_LIMITED, 408: Cause.TIMEOUT}.get(status, Cause.SERVER_ERROR)
     return Trouble(
         Failure(cause, told),
         again=status in _PASSING or status >= 500,
         retry_after=retry_after(error.response.headers.get("retry-after")),
+        free=status < 500 and status not in _WORKED_FOR,
     )
-
-
-def _refuse_for_good(error: Any, status: int, told: str, model: str, address: str) -> None:
-    if status in (401, 403):
-        raise UserError(f"{address} refuses the API key for `{model}` ({told})")
-    if status == 404:
-        raise UserError(f"{address} has no model `{model}`, or isn't a chat address ({told})")
-    if status == 402 or (status == 429 and error.code == "insufficient_quota"):
-        raise UserError(f"{address}: the account has nothing left to spend ({told})")

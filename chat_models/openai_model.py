@@ -39,6 +39,14 @@ LADDER = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
 # A last rung that was reached by failing is settled too, or a hopeless model would climb the
 # ladder anew for every request, one at a time.
 _SETTLING = (Cause.SCHEMA, Cause.NO_JSON)
+GIVE_UP_AFTER = 20
+"""Requests in a row that fail, retries included, after which a run ends if none was answered."""
+_UNANSWERED = (
+    *(Cause.TIMEOUT, Cause.RATE_LIMITED, Cause.SERVER_ERROR, Cause.CONNECTION),
+    *(Cause.BAD_REQUEST, Cause.FORBIDDEN),
+)
+_PROBE = Request((Message("user", "Reply with the word OK."),), max_tokens=16, temperature=None)
+"""Tells a refused key or an unknown model from one refused prompt: nobody flags it."""
 
 
 @dataclass(slots=True)
@@ -64,7 +72,23 @@ class _Engine:
     under_way: dict[bytes, asyncio.Task[RawReply | Failure]] = field(default_factory=dict)
     reserved: set[asyncio.Future[None]] = field(default_factory=set)
     rungs: dict[bytes, Rung] = field(default_factory=dict)
-    probing: dict[bytes, asyncio.Lock] = field(default_factory=dict)
+    probing: dict[bytes, _Probing] = field(default_factory=dict)
+    admission: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Probing:
+    """Who may try rungs: one request, until trouble that is not about the format; then `most`.
+
+    Else a server that hangs would be asked one request at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.turns, self._others = asyncio.Semaphore(1), most - 1
+
+    def widen(self) -> None:
+        for _ in range(self._others):
+            self.turns.release()
+        self._others = 0
 
 
 class OpenAIModel(ChatModel):
@@ -72,9 +96,10 @@ class OpenAIModel(ChatModel):
 
     A call that meets a time-out (`timeout` seconds for all of it), a cut connection, 408, 409, 429
     or 5xx is repeated up to `retries` times, the first after `first_wait` seconds or what
-    Retry-After says. A wrong key, an unknown model or an address where nothing has ever answered
-    raise UserError at once: every further call would fail alike. `extra_body` is sent along as it
-    is. Without a `cache` no reply outlives the call.
+    Retry-After says. A wrong key, an unknown model and an address that can't be reached raise
+    UserError, and so do GIVE_UP_AFTER requests that fail in a row if none was ever answered: every
+    further call would fail in the same way. An account without credit raises BudgetReached.
+    `extra_body` is sent along as it is. Without a `cache` no reply outlives the call.
     """
 
     libraries = ("openai", "pydantic")
@@ -116,7 +141,8 @@ class OpenAIModel(ChatModel):
         self._timeout, self._retries, self._first_wait = timeout, retries, first_wait
         self._extra_body, self._seed = dict(extra_body or {}), seed
         self._length_name = "max_tokens"
-        self._answered = False
+        self._reached = self._answered = self._admitted = False
+        self._unanswered = 0
         self._engine: _Engine | None = None
         self._starting = threading.Lock()
         self.sent = 0
@@ -204,7 +230,7 @@ class OpenAIModel(ChatModel):
 
         async def one(request: Request) -> Reply | Failure | None:
             try:
-                return await self._answer(engine, batch, _encodable(request))
+                return self._counted(await self._answer(engine, batch, _encodable(request)))
             except UserError as error:
                 batch.error = batch.error or error
                 return None
@@ -219,7 +245,8 @@ class OpenAIModel(ChatModel):
             return (await self._converse(engine, batch, request, ()))[0]
         place = self._rung_key(request)
         if self._rung(engine, place) is None:
-            async with engine.probing.setdefault(place, asyncio.Lock()):
+            probing = engine.probing.setdefault(place, _Probing(self._max_in_flight))
+            async with probing.turns:
                 if self._rung(engine, place) is None:
                     answer, rung = await self._converse(engine, batch, request, LADDER)
                     settled = isinstance(answer, Reply) or answer.cause in _SETTLING
@@ -311,6 +338,8 @@ class OpenAIModel(ChatModel):
                     stored = self._cache.put(key, Stored(came.text, came.usage))
                     return RawReply(stored.text, stored.usage)
                 trouble = came
+                if came.failure.cause is not Cause.BAD_REQUEST:
+                    self._share_probing(engine, request)
                 if not came.again or attempt > self._retries:
                     break
                 wait = backoff(self._seed, key.hex(), attempt, self._first_wait)
@@ -319,9 +348,41 @@ class OpenAIModel(ChatModel):
                     engine.pace.hold(came.retry_after)
                     wait = max(wait, came.retry_after)
                 await asyncio.sleep(wait)
-        if trouble.unreachable and not self._answered:
+            if trouble.denial and not await self._is_admitted(engine, batch):
+                raise UserError(trouble.denial)
+        if trouble.unreachable and not self._reached:
             raise UserError(f"no server answers at {self.address} ({trouble.failure.detail})")
         return trouble.failure
+
+    def _share_probing(self, engine: _Engine, request: Request) -> None:
+        """Let others look for the format too: what holds up this request is something else."""
+        if request.schema is not None:
+            engine.probing[self._rung_key(request)].widen()
+
+    async def _is_admitted(self, engine: _Engine, batch: _Batch) -> bool:
+        """Whether the server serves the key and the model: what it refuses then is one prompt.
+
+        A call that was answered shows it; before any, _PROBE is sent.
+        """
+        async with engine.admission:
+            if not (self._answered or self._admitted):
+                ask = Ask(_PROBE.messages, None)
+                came = await self._attempt(engine, batch, _PROBE, ask)
+                self._admitted = isinstance(came, RawReply) or came.denial is None
+            return self._answered or self._admitted
+
+    def _counted(self, answer: Reply | Failure) -> Reply | Failure:
+        """`answer`. Raises UserError for the last of too many failures before the first answer."""
+        if self._answered or isinstance(answer, Reply) or answer.cause not in _UNANSWERED:
+            return answer
+        self._unanswered += 1
+        if self._unanswered < GIVE_UP_AFTER:
+            return answer
+        raise UserError(
+            f"{self.address}: the first {self._unanswered} requests failed, retries included (the"
+            f" last: {answer.cause}: {answer.detail}). Check the server and the options, then run"
+            " this again to resume; failed rows are tried again with --retry-failed"
+        )
 
     async def _attempt(
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
@@ -331,10 +392,13 @@ class OpenAIModel(ChatModel):
         held = await self._reserve(engine, batch, tokens_in, request.max_tokens)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         engine.reserved.add(done)
+        # Who doesn't tell what a call took may bill all that it was allowed to take.
+        whole = Usage(1, unreported=1, estimated_in=tokens_in, estimated_out=request.max_tokens)
         used = Usage()
         try:
             await asyncio.sleep(engine.pace.turn())
             batch.check()
+            used = whole
 
             def estimate(text: str) -> Usage:
                 size = estimate_text(text)
@@ -342,14 +406,19 @@ class OpenAIModel(ChatModel):
 
             came = await self._post(engine, request, ask)
             if isinstance(came, Trouble):
-                used = estimate("") if came.billed else Usage()
+                used = Usage() if came.free else whole
                 return came
-            reply, used = read_completion(came, self._key.struck_out, estimate)
+            reply, told = read_completion(came, self._key.struck_out, estimate)
+            used = told if told.calls and not told.unreported else whole
+            if isinstance(reply, RawReply) or reply.failure.cause is not Cause.SERVER_ERROR:
+                self._answered = True
             return reply
         finally:
-            self.budget.settle(held, used, self._price)
-            engine.reserved.discard(done)
-            done.set_result(None)
+            try:
+                self.budget.settle(held, used, self._price)
+            finally:
+                engine.reserved.discard(done)
+                done.set_result(None)
 
     async def _reserve(
         self, engine: _Engine, batch: _Batch, tokens_in: int, tokens_out: int
@@ -376,13 +445,13 @@ class OpenAIModel(ChatModel):
                     **self._parameters(request, ask)
                 )
         except (OpenAIError, TimeoutError, ValueError) as error:
-            self._answered = self._answered or isinstance(error, APIStatusError)
+            self._reached = self._reached or isinstance(error, APIStatusError)
             trouble = read_error(error, self.name, self.address, self._key.struck_out)
             if trouble.length_name and length_name == "max_tokens":
                 self._length_name = "max_completion_tokens"
                 return await self._post(engine, request, ask)
             return trouble
-        self._answered = True
+        self._reached = True
         return completion
 
     def _parameters(self, request: Request, ask: Ask) -> dict[str, JSON]:

@@ -16,16 +16,18 @@ _SHOWN = 300
 class Trouble:
     """Why a call gave no usable reply, and whether it may if it is sent again.
 
-    `billed` where the server may have worked for it though nothing came; `unreachable` where there
-    is no server; `length_name` where it wants the reply's bound under its newer name.
+    `free` if nothing was sent or the server refused it unworked: all else may be billed.
+    `unreachable` if there is no server; `length_name` if it wants the reply's bound under its newer
+    name. `denial` is the line that ends the run if the server refuses every other prompt too.
     """
 
     failure: Failure
     again: bool = False
     retry_after: float | None = None
-    billed: bool = False
+    free: bool = False
     unreachable: bool = False
     length_name: bool = False
+    denial: str | None = None
 
 
 def read_completion(

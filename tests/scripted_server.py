@@ -145,6 +145,10 @@ def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
         return completion(wrong)
     if behaviour == "truncated":
         return completion(text[: len(text) // 2], finish="length")
+    if behaviour == "unmetered cut":
+        return completion(text, finish="length", usage=None)
+    if behaviour == "unmetered empty":
+        return completion("", usage=None)
     if behaviour == "cut as given":
         return completion(text, finish="length")
     if behaviour == "duplicated":
@@ -221,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error(400, "too long", code="context_length_exceeded")
         if behaviour == "wants the newer name":
             return self._error(400, "use max_completion_tokens instead of max_tokens")
+        if behaviour == "flagged":
+            return self._error(400, "this prompt was flagged", code="content_filter")
         if behaviour == "quota":
             return self._error(429, "no money left", code="insufficient_quota")
         if behaviour == "not chat":

@@ -136,7 +136,8 @@ def test_what_no_further_call_would_mend_ends_the_run_in_one_line(
         with pytest.raises(UserError, match=words) as caught:
             model.complete_all([ask(f"Rank {i}.", None) for i in range(5)])
         assert "\n" not in str(caught.value)
-        assert len(server.calls) == 1
+        probed = behaviour in ("status 403", "status 404")  # is it the prompt, or all of them?
+        assert len(server.calls) == 1 + probed
 
 
 def test_no_server_at_all_is_said_at_once() -> None:
