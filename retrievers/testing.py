@@ -107,6 +107,19 @@ class RetrieverContract(ABC):
             alone = _values(retriever.score(query, pool), len(pool))
             self._close(values, alone, "score_batch differs from score")
 
+    def test_unchanged_by_other_queries(self) -> None:
+        """A query scores the same whichever queries were scored before it, and every time."""
+        retriever = self.make()
+        retriever.prepare(sorted(QUERIES), sorted({*POOL}, key=lambda m: m.text))
+        pools = dict(zip(QUERIES, (POOL, POOL[:3], POOL[2:]), strict=True))
+        first = {q: _values(retriever.score(q, pools[q]), len(pools[q])).copy() for q in QUERIES}
+        for query in reversed(QUERIES):
+            again = _values(retriever.score(query, pools[query]), len(pools[query]))
+            scale = max(abs(first[query]).max(), abs(again).max())
+            assert abs(first[query] - again).max() <= 1e-5 * scale, (
+                "scores depend on the queries before, or on unseeded random numbers"
+            )
+
     def test_preparing_is_optional(self) -> None:
         """`prepare` may make it faster, and changes no score, of texts seen or unseen."""
         prepared = self.make()

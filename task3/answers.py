@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.progress import progress
 from retrievers.base import Retriever, RetrieverError
 from task3.attempt import attempt
+from task3.order_check import check_order
 
 BATCH = 16
 
@@ -39,9 +40,17 @@ def bank_of(file: Task3File) -> tuple[Memory, ...]:
 def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> Answers:
     """Choose a memory for every query that the retriever can score; `label` is named as reason.
 
-    Raises UserError where the retriever can't be prepared.
+    Raises UserError where the retriever can't be prepared, or its scores depend on the order in
+    which queries are asked.
     """
     _prepare(label, retriever, file)
+    check_order(
+        label,
+        retriever,
+        [row.benchmark_id for row in file.rows],
+        lambda i: (file.rows[i].query, file.rows[i].candidates),
+        seed,
+    )
     rows: list[Mapping[str, str]] = []
     failed: Counter[str] = Counter()
     ties = 0

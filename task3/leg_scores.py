@@ -17,6 +17,7 @@ from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.registry import leg_finder
 from task3.attempt import attempt
+from task3.order_check import check_order
 
 BATCH = 16
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -70,6 +71,14 @@ class LegScores:
         rows, pools = self.pools.rows, self.pools.pools[at]
         memories = sorted(set(self.pools.memories), key=lambda m: (m.text, m.label or ""))
         retriever.prepare_once(sorted({row.query for row in rows}), memories)
+        if at == min(self.pools.pools):
+            check_order(
+                label,
+                retriever,
+                [row.benchmark_id for row in rows],
+                lambda i: (rows[i].query, self.pools.texts(pools[i])),
+                self.run.seed,
+            )
         with progress(f"{label} at {at[0]}", len(rows)) as advance:
             for start in range(0, len(rows), BATCH):
                 batch = range(start, min(start + BATCH, len(rows)))

@@ -21,6 +21,7 @@ from harness.run_folder import RunFolder, open_run
 from retrievers.base import Retriever
 from retrievers.registry import describe
 from task3.config import SweepConfig
+from task3.order_check import check_order
 from task3.scoring import Finished, Place, Scorer, Scores
 from task3.setup import chat_models_of, open_sweep, places_of, prepare, task_size
 from task3.workers import run_tasks
@@ -147,6 +148,7 @@ class Sweep:
     def _score(self, label: str, places: Sequence[Place]) -> Iterator[list[Finished]]:
         started = time.perf_counter()
         scorer = self._scorer(label)
+        self._check_order(label)
         seconds = round(time.perf_counter() - started, 4)
         self.folder.time(retriever=label, phase="prepare", seconds=seconds)
         notes = self.folder.manifest["notes"][label]
@@ -155,6 +157,17 @@ class Sweep:
             for finished in run_tasks(scorer, tasks, self.config.workers):
                 yield finished
                 advance(len(finished))
+
+    def _check_order(self, label: str) -> None:
+        rows = self.pools.rows
+        smallest = self.pools.pools[min(self.pools.pools)]
+        check_order(
+            label,
+            self.retrievers[label],
+            [row.benchmark_id for row in rows],
+            lambda i: (rows[i].query, self.pools.texts(smallest[i])),
+            self.config.seed,
+        )
 
     def _retry_failed(self) -> None:
         """Score failed rows again. Where that is stopped, those that were done are kept."""

@@ -1,0 +1,237 @@
+"""task3/order_check.py: a retriever that remembers earlier queries gains, and is refused."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from corpus.records import Memory
+from retrievers.base import Retriever
+from retrievers.overlap import Overlap
+from retrievers.rerank.base import Cut, Reranked, Reranker
+from task3 import predict, sweep, tune
+from tests.conftest import WriteRelease
+
+ROWS = [
+    (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps {i}"], i % 3)
+    for i, word in enumerate(("tea", "cats", "boats", "novels", "chess", "snow", "maps"))
+]
+
+
+class CountsOccurrences(Retriever):
+    """Never reads the query: what stood in more pools before is worth more."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        found = [self.seen[memory.text] for memory in pool]
+        self.seen.update(memory.text for memory in pool)
+        return found
+
+
+class CountsForUnions(CountsOccurrences):
+    @property
+    def pool_independent(self) -> bool:
+        return True
+
+
+class CountsInModule(Retriever):
+    """Its state is no part of the instance, so a copy shares it."""
+
+    seen: ClassVar[Counter[str]] = Counter()
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        found = [self.seen[memory.text] for memory in pool]
+        self.seen.update(memory.text for memory in pool)
+        return found
+
+
+class CountsInItsBatch(Overlap):
+    """Keeps nothing for later: it counts the queries of the batch that hold a memory."""
+
+    def score_batch(self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]) -> Any:
+        seen = Counter(memory.text for pool in pools for memory in pool)
+        return [[seen[memory.text] for memory in pool] for pool in pools]
+
+
+class Unseeded(Retriever):
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(7)
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        return self.generator.random(len(pool))
+
+
+class RemembersReranking(Reranker):
+    def __init__(self) -> None:
+        super().__init__("overlap", 2)
+        self.seen = 0
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> Any:
+        found = []
+        for cut in cuts:
+            self.seen += 1
+            values = np.arange(len(cut.texts))
+            found.append(Reranked(values if self.seen % 2 else -values))
+        return found
+
+
+class AsksAndRemembers(RemembersReranking):
+    """What asks a chat model is not asked twice; its first stage is looked at in its place."""
+
+    def notes(self) -> Mapping[str, Any]:
+        return {"chat_model": "openai:m"}
+
+
+class AsksOverACounter(AsksAndRemembers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_stage_name = "y"
+
+
+class LearnsTooSlowly(Overlap):
+    """Rounding: differences in the seventh digit are no state."""
+
+    n = 0
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        self.n += 1
+        return np.array(super().score(query, pool)) * (1 + 1e-7 * (self.n % 2))
+
+
+class RoundsByBatch(Overlap):
+    """As a network of half precision does."""
+
+    def score_batch(self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]) -> Any:
+        noise = 1 + 0.003 * (len(queries) > 1)
+        found = zip(queries, pools, strict=True)
+        return [np.array(self.score(query, pool)) * noise for query, pool in found]
+
+
+class FailsAtTheSecondTime(Overlap):
+    """A service that is away for a moment is no state."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        self.asked[query] += 1
+        if self.asked[query] == 2:
+            raise ConnectionError("away")
+        return super().score(query, pool)
+
+
+def run(command: Any, release: Path, name: str, *words: str) -> Any:
+    named = ["--retriever", f"x=tests.test_order_check:{name}", "--data", str(release)]
+    return CliRunner().invoke(command.app, [*named, *words])
+
+
+def refusal(result: Any) -> str:
+    assert result.exit_code == 2, result.output
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    return str(line)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CountsOccurrences",
+        "CountsForUnions",
+        "CountsInModule",
+        "CountsInItsBatch",
+        "Unseeded",
+        "RemembersReranking",
+    ],
+)
+def test_a_sweep_refuses_state_between_queries(
+    write_release: WriteRelease, tmp_path: Path, name: str, workers: str
+) -> None:
+    out = tmp_path / "run"
+    words = ["--distractors", "2,5", "--k", "1", "--out", str(out), "--workers", workers]
+    said = refusal(run(sweep, write_release(ROWS), name, *words))
+    assert "x: not the same scores for query `q" in said
+    assert "no state between queries" in said
+    assert "random numbers" in said
+    rows = out / "rows.jsonl"
+    assert not rows.exists() or not rows.read_text(), "no row of it may be kept"
+
+
+def test_labels_before_it_are_kept_and_a_resume_refuses_it_again(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    release, out = write_release(ROWS), tmp_path / "run"
+    words = ["--retriever", "x=tests.test_order_check:Unseeded", "--data", str(release)]
+    words = ["--retriever", "overlap", *words, "--distractors", "2", "--out", str(out)]
+    for more in ([], ["--resume"]):
+        assert "x: not the same scores" in refusal(CliRunner().invoke(sweep.app, [*words, *more]))
+        rows = (out / "rows.jsonl").read_text()
+        assert (rows.count("\n"), rows.count('"overlap"')) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    "name", ["LearnsTooSlowly", "RoundsByBatch", "FailsAtTheSecondTime", "AsksAndRemembers"]
+)
+def test_what_is_no_state_is_swept(write_release: WriteRelease, tmp_path: Path, name: str) -> None:
+    words = ["--distractors", "2,5", "--k", "1", "--out", str(tmp_path / "run")]
+    result = run(sweep, write_release(ROWS), name, *words)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_first_stage_of_what_asks_a_model_is_looked_at(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    words = ["--distractors", "2", "--k", "1", "--out", str(tmp_path / "run")]
+    words += ["--retriever", "y=tests.test_order_check:CountsOccurrences"]
+    said = refusal(run(sweep, write_release(ROWS), "AsksOverACounter", *words))
+    assert "x: not the same scores" in said
+
+
+def test_predictions_and_tuning_refuse_it_too(write_release: WriteRelease, tmp_path: Path) -> None:
+    release = write_release(ROWS)
+    out = tmp_path / "p.jsonl"
+    assert "not the same scores" in refusal(
+        run(predict, release, "CountsOccurrences", "--out", str(out))
+    )
+    words = ["--grid", "k.letters=1/2", "--label", "k", "--folds", "2", "--out", str(out)]
+    words += ["--distractors", "2"]
+    words += ["--retriever", "k=tests.test_order_check:CountsLetters"]
+    assert "not the same scores" in refusal(run(tune, release, "CountsOccurrences", *words))
+    assert not out.exists()
+
+
+class CountsLetters(CountsOccurrences):
+    def __init__(self, letters: int = 1) -> None:
+        super().__init__()
+        self.letters = letters
+
+
+def test_the_sample_is_bounded_and_does_not_depend_on_the_order_of_the_file(
+    write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from task3.order_check import SAMPLE, check_order
+
+    asked: list[str] = []
+
+    class Listens(Overlap):
+        def score(self, query: str, pool: Sequence[Memory]) -> Any:
+            asked.append(query)
+            return super().score(query, pool)
+
+    names = [f"q{i}" for i in range(50)]
+    check_order("x", Listens(), names, lambda i: (names[i], [Memory("a")]), 3)
+    assert len(asked) == 2 * SAMPLE
+    assert asked[:SAMPLE] == asked[SAMPLE:][::-1]
+    first = sorted(asked)
+    asked.clear()
+    backward = names[::-1]
+    check_order("x", Listens(), backward, lambda i: (backward[i], [Memory("a")]), 3)
+    assert sorted(asked) == first
+    asked.clear()
+    check_order("x", Listens(), names, lambda i: (names[i], [Memory("a")]), 4)
+    assert sorted(asked) != first
