@@ -122,9 +122,11 @@ class _Numbers:
 
 def _shuffled(found: PoolSet) -> PoolSet:
     """Only memories that stand in a pool, numbered by a hash: no number tells which were golds."""
-    used = np.unique(
-        np.concatenate([pool.members for members in found.pools.values() for pool in members])
-    )
+    in_use = np.zeros(len(found.memories), bool)
+    for members in found.pools.values():
+        for pool in members:
+            in_use[pool.members] = True
+    used = np.flatnonzero(in_use)
     memories = [found.memories[i] for i in used]
     keys = [
         hashlib.blake2b(f"{m.label}\x00{m.text}".encode(), digest_size=8).digest() for m in memories
@@ -132,11 +134,10 @@ def _shuffled(found: PoolSet) -> PoolSet:
     order = sorted(range(len(keys)), key=lambda i: keys[i])
     number = np.empty(len(found.memories), np.int32)
     number[used[order]] = np.arange(len(order), dtype=np.int32)
-    pools = {
-        key: [Pool(number[pool.members], pool.golds) for pool in members]
-        for key, members in found.pools.items()
-    }
-    return PoolSet(found.rows, tuple(memories[i] for i in order), pools)
+    for members in found.pools.values():
+        for i, pool in enumerate(members):  # in its place, so that no two sets are held at once
+            members[i] = Pool(number[pool.members], pool.golds)
+    return PoolSet(found.rows, tuple(memories[i] for i in order), found.pools)
 
 
 def _hashed_order(texts: Sequence[bytes], seed: int, query: str) -> NDArray[np.int64]:
@@ -174,23 +175,23 @@ class _Draw:
             if memory.text not in golds:
                 base.setdefault(memory.text, memory)
         members = self.numbers.of([base[text] for text in sorted(base)])
-        _shuffle(members, rng, len(members))
+        members = [members[i] for i in _drawn(len(members), rng, len(members))]
         short = self.largest - len(members)
         if short > 0:
-            free = np.ones(len(self.data.bank), bool)
             place = self.numbers.bank
-            free[[place[text] for text in barred | base.keys() if text in place]] = False
-            bank = np.flatnonzero(free).tolist()
-            if len(bank) < short:
+            taken = sorted(place[text] for text in barred | base.keys() if text in place)
+            free = len(self.data.bank) - len(taken)
+            if free < short:
                 raise DataError(
-                    f"the bank has {len(bank) + len(members)} distinct distractors for"
+                    f"the bank has {free + len(members)} distinct distractors for"
                     f" `{row.benchmark_id}`, fewer than the {self.largest} asked for",
                     path=self.data.smallest.path,
                     line=row.line,
                     todo="Ask for fewer --distractors",
                 )
-            _shuffle(bank, rng, short)
-            members += bank[:short]
+            # The i-th free place of the bank lies behind as many taken ones as are not above it.
+            shifted = [number - i for i, number in enumerate(taken)]
+            members += [i + bisect_right(shifted, i) for i in _drawn(free, rng, short)]
         return members[: self.largest]
 
     def _with_replacement(
@@ -212,11 +213,21 @@ class _Draw:
         return members
 
 
-def _shuffle(items: list[int], rng: random.Random, first: int) -> None:
-    """Fisher-Yates for the first `first` places."""
-    for i in range(min(first, len(items) - 1)):
-        j = i + int(rng.random() * (len(items) - i))
-        items[i], items[j] = items[j], items[i]
+def _drawn(total: int, rng: random.Random, count: int) -> list[int]:
+    """`count` of the numbers below `total`, drawn without replacement.
+
+    They are the first `count` places of a Fisher-Yates shuffle of all the numbers, of which only
+    those that left their place are kept: time and memory follow `count`, not `total`.
+    """
+    moved: dict[int, int] = {}
+    found = []
+    for i in range(min(count, total)):
+        j = i + int(rng.random() * (total - i)) if i < total - 1 else i
+        here = moved.pop(i, i)
+        found.append(here if j == i else moved.get(j, j))
+        if j != i:
+            moved[j] = here
+    return found
 
 
 def pool_hash(memories: Sequence[Memory]) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from corpus import DataError, Memory, sample_root
 from corpus.dataset import Dataset, load_dataset
-from corpus.pools import STRATEGIES, PoolSet, Strategy, build_pools, pool_hash
+from corpus.pools import STRATEGIES, PoolSet, Strategy, _drawn, build_pools, pool_hash
 from tests.conftest import WriteRelease, write_lines
 
 VOCABULARY = tuple(f"{what} {i}" for i in range(12) for what in ("likes tea", "养猫", "шьёт"))
@@ -106,6 +107,51 @@ def texts(pools: PoolSet, size: int, seed: int = 0) -> dict[str, list[str]]:
 
 
 # nested
+
+
+def shuffled_bank(data: Dataset, session: Session, seed: int, largest: int) -> list[str]:
+    """The distractors as they were drawn at first: the whole bank, shuffled for every query."""
+    rng = random.Random(f"nested:{seed}:{session.name}")
+
+    def shuffle(items: list[str], first: int) -> None:
+        for i in range(min(first, len(items) - 1)):
+            j = i + int(rng.random() * (len(items) - i))
+            items[i], items[j] = items[j], items[i]
+
+    base = sorted(set(session.distractors) - {session.gold})
+    taken = session.own | {session.gold} | set(base)
+    shuffle(base, len(base))
+    bank = [memory.text for memory in data.bank if memory.text not in taken]
+    if largest > len(base):
+        shuffle(bank, largest - len(base))
+    return [*base, *bank[: max(largest - len(base), 0)]][:largest]
+
+
+@laws
+@given(releases(), st.integers(0, 9), st.data())
+def test_nested_draws_are_those_of_a_shuffle_of_the_whole_bank(
+    sessions: list[Session], seed: int, more: st.DataObject
+) -> None:
+    """Drawing without ordering the bank changes no pool, so no figure of any run."""
+    data = load(sessions)
+    largest = reach(data, sessions)
+    sizes = sorted({more.draw(st.integers(1, largest)), largest})
+    pools = build_pools(data, "nested", sizes, [seed])
+    for size in sizes:
+        for session, found in zip(sessions, texts(pools, size, seed).values(), strict=True):
+            wanted = shuffled_bank(data, session, seed, largest)[:size]
+            assert sorted(found) == sorted([session.gold, *wanted])
+
+
+@given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 1000))
+def test_draws_are_the_first_places_of_a_fisher_yates_shuffle(
+    total: int, count: int, seed: int
+) -> None:
+    rng, items = random.Random(seed), list(range(total))
+    for i in range(min(count, total - 1)):
+        j = i + int(rng.random() * (total - i))
+        items[i], items[j] = items[j], items[i]
+    assert _drawn(total, random.Random(seed), count) == items[:count]
 
 
 @laws
