@@ -33,7 +33,7 @@ def test_the_worked_example_runs_as_written(tmp_path: Path) -> None:
     assert "Prefixes" in done.stderr
     assert (tmp_path / "runs" / "prefixes" / "curve.png").exists()
     found = call([sys.executable, "-m", "pytest", "-q", "test_prefixes.py"], tmp_path).stdout
-    assert "9 passed" in found
+    assert "10 passed" in found
 
 
 def test_the_ten_lines_are_the_file() -> None:
