@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from harness.checksums import check_of
 from harness.errors import UserError
 
 _WAIT = 60
 """Seconds for which a call waits for other writers."""
+T = TypeVar("T")
 IN_MEMORY = Path(":memory:")
 """The path of a database that is no file and lasts as long as its object."""
+
+
+RECOVER = "Keep it: what is readable can be recovered with `sqlite3 FILE .recover`. Or give"
+_FULL = 1 << 20
+"""Bytes free below which a failed write is taken for that of a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What a file is to be: its name ("reply cache"), SQLite's application id, schema, tables.
 
-    `instead` ends each complaint: what a user gives in place of a file that won't do. With
-    `durable` what was committed outlives a power cut as well, not the process alone.
+    `instead` ends each complaint: what a user gives in place of a file that cannot be used.
+    `upgrades` holds, by the schema that they start from, the statements that lead to the next;
+    they may call `check_of`. `again` says what happens to damaged rows that need not be refused,
+    `recovery` what to do about a damaged file. With `durable` what was committed outlives a power
+    cut as well, not the process alone.
     """
 
     name: str
@@ -35,13 +50,65 @@ class Kind:
     instead: str
     error: type[UserError] = UserError
     durable: bool = False
+    upgrades: Mapping[int, str] = field(default_factory=dict)
+    again: str = "damaged rows"
+    recovery: str = RECOVER
+
+
+FAULTS = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""What SQLite raises; the last for a message that quotes a damaged schema."""
+
+
+def explain(
+    error: sqlite3.Error | OSError | UnicodeDecodeError,
+    path: Path,
+    what: str,
+    recovery: str = RECOVER,
+) -> str:
+    """Why `what`, the SQLite file `path`, cannot be used, and what to do that loses nothing.
+
+    Ends in "give", for what a user gives instead.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return f"the {what} is damaged (its schema is malformed). {recovery}"
+    code = getattr(error, "sqlite_errorcode", -1) & 0xFF
+    number = getattr(error, "errno", None)
+    why = " ".join(str(getattr(error, "strerror", None) or error).split())
+    failed = code == sqlite3.SQLITE_IOERR
+    if (
+        code == sqlite3.SQLITE_FULL
+        or number in (errno.ENOSPC, errno.EDQUOT)
+        or (failed and _free(path) < _FULL)
+    ):
+        return (
+            f"the disk is full, so the {what} cannot be written ({why}). What it holds is kept:"
+            " free some space and run this again, or give"
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"the {what} is in use by another process ({why}). Wait until it ends, or give"
+    if code == sqlite3.SQLITE_READONLY or number in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"the {what} cannot be written ({why}). Copy it to a writable folder, or give"
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return f"the {what} is damaged ({why}). {recovery}"
+    if failed:
+        return f"the {what} cannot be read or written ({why}). Check the disk, or give"
+    return f"the {what} cannot be opened or used ({why}). Check the path, or give"
+
+
+def _free(path: Path) -> int:
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return _FULL
 
 
 class SqliteFile:
     """The file `path` of the class's `kind`, made where there is none; pickled by its path.
 
     Methods built on `_using` and `_transaction` raise the kind's error, with the file, for one that
-    can't be had, is damaged, is something else or comes from another version. One thread at a time.
+    cannot be opened, is damaged, is something else or comes from another version. A file of an
+    older schema is upgraded in place. On a read-only file system what needs no writing works. One
+    thread at a time. Text comes as bytes, so that damaged text is a wrong value and no error.
     """
 
     kind: ClassVar[Kind]
@@ -51,10 +118,11 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         self._lock = threading.RLock()
+        self._damaged: Counter[Path] = Counter()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path == IN_MEMORY:
-            raise TypeError(f"a {self.kind.name} in memory can't be pickled; give it a file")
+            raise TypeError(f"a {self.kind.name} in memory cannot be pickled; give it a file")
         return type(self), (self.path,)
 
     def close(self) -> None:
@@ -63,6 +131,13 @@ class SqliteFile:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
+            _report(self._damaged, self.kind.again)
+
+    def _count_damage(self) -> None:
+        """Count a damaged row that is made again; `close` and the end of the process say it."""
+        if not self._damaged.total():
+            weakref.finalize(self, _report, self._damaged, self.kind.again)
+        self._damaged[self.path] += 1
 
     @contextmanager
     def _using(self) -> Iterator[sqlite3.Connection]:
@@ -70,12 +145,11 @@ class SqliteFile:
         with self._lock:
             try:
                 yield self._open()
-            except (sqlite3.Error, OSError) as error:
-                why = getattr(error, "strerror", None) or error
+            except FAULTS as error:
                 if self.path != IN_MEMORY:
                     self.close()
                 raise self._complaint(
-                    f"the {self.kind.name} can't be used ({why}). Mend or remove it, or give"
+                    explain(error, self.path, self.kind.name, self.kind.recovery)
                 ) from None
 
     @contextmanager
@@ -103,16 +177,54 @@ class SqliteFile:
         if self._connection is None or inherited:
             self._connection = None
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(
-                self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False
-            )
             try:
-                self._admit_in_time(connection)
-            except BaseException:
-                connection.close()
-                raise
+                connection = self._connect(str(self.path))
+                self._checked(connection, self._admit_in_time)
+            except sqlite3.OperationalError:
+                if not self.path.is_file() or os.access(self.path.parent, os.W_OK):
+                    raise
+                connection = self._read_only()
             self._connection, self._process = connection, os.getpid()
         return self._connection
+
+    def _connect(self, name: str, uri: bool = False) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            name, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=uri
+        )
+        connection.text_factory = bytes
+        connection.create_function("check_of", -1, check_of, deterministic=True)
+        return connection
+
+    @staticmethod
+    def _checked(connection: sqlite3.Connection, check: Callable[[sqlite3.Connection], T]) -> T:
+        """What `check` returns; the connection is closed if it raises."""
+        try:
+            return check(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _read_only(self) -> sqlite3.Connection:
+        """The file where nothing can be written beside it, as WAL would have it.
+
+        Raises OperationalError if part of it lies in a WAL that cannot be read there.
+        """
+        wal = self.path.with_name(f"{self.path.name}-wal")
+        # Without a WAL nobody is writing, so that SQLite may take the file to be unchanging.
+        unchanging = not wal.exists() or not wal.stat().st_size
+        uri = f"{self.path.resolve().as_uri()}?mode=ro" + "&immutable=1" * unchanging
+        connection = self._connect(uri, uri=True)
+        version = self._checked(connection, self._version)
+        if version == self.kind.schema:
+            return connection
+        if version is None:
+            connection.close()
+            raise self._complaint(f"holds nothing, and {self._a_kind} cannot be made here. Give")
+        copy = self._connect(str(IN_MEMORY))
+        connection.backup(copy)
+        connection.close()
+        self._checked(copy, self._upgrade)
+        return copy
 
     def _admit_in_time(self, connection: sqlite3.Connection) -> None:
         """`_admit`, again where others are opening the file at the same moment.
@@ -134,7 +246,7 @@ class SqliteFile:
     def _admit(self, connection: sqlite3.Connection) -> None:
         """Refuse what isn't ours before anything is written to it; fill an empty file."""
         try:
-            ours = self._is_ours(connection)
+            version = self._version(connection)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
@@ -143,37 +255,65 @@ class SqliteFile:
             with self.path.open("rb") as stream:
                 pointer = stream.read(23) == b"version https://git-lfs"
             what = "a Git LFS pointer" if pointer else "no database"
-            raise self._complaint(f"can't be used: {what}, not {self._a_kind}. Give") from None
-        if not ours:
+            raise self._complaint(f"cannot be used: {what}, not {self._a_kind}. Give") from None
+        if version is None:
             connection.execute("BEGIN IMMEDIATE")
-            if not self._is_ours(connection):  # else another process was first
+            if self._version(connection) is None:  # else another process was first
                 for statement in self.kind.tables.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {self.kind.application_id}")
                 connection.execute(f"PRAGMA user_version = {self.kind.schema}")
             connection.execute("COMMIT")
+        elif version < self.kind.schema:
+            self._upgrade(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self.kind.durable else 'NORMAL'}")
 
-    def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """False for an empty database; raises for another program's or another version's."""
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        """From an older schema to this one, whole or not at all."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._version(connection)  # another process may have been first
+            assert version is not None
+            for older in range(version, self.kind.schema):
+                for statement in self.kind.upgrades[older].split(";"):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {self.kind.schema}")
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _version(self, connection: sqlite3.Connection) -> int | None:
+        """The schema, None of an empty database.
+
+        Raises the kind's error for another program's, or a version's that cannot be upgraded.
+        """
         # In one statement, so that all three are of one moment: another process may be filling it.
         found, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
         ).fetchone()
         if not tables and not found:
-            return False
+            return None
         if found != self.kind.application_id:
             raise self._complaint(f"another program's database, not {self._a_kind}. Give")
-        if version != self.kind.schema:
+        if version not in (*self.kind.upgrades, self.kind.schema):
             other = "a newer" if version > self.kind.schema else "an older"
             raise self._complaint(
                 f"{self._a_kind} of schema {version}, from {other} recallbed;"
                 f" this one reads schema {self.kind.schema}. Give"
             )
-        return True
+        return int(version)
 
     @property
     def _a_kind(self) -> str:
         return f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
+
+
+def _report(damaged: Counter[Path], again: str) -> None:
+    """One note for the damage of each file, once."""
+    for path, count in damaged.items():
+        print(f"note: {path}: {again}: {count}", file=sys.stderr)
+    damaged.clear()

@@ -24,27 +24,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.checksums import check_of
 from harness.errors import UserError
 from harness.fingerprint import canonical
 from harness.sqlite_file import Kind, SqliteFile
 
 _OURS = 0x52424544  # SQLite's application id: "RBED"
+_LATEST = 1 << 36  # seconds since 1970, past which a time is none
 _CHUNK = 500  # texts a question: SQLite takes no more than 999 parameters everywhere
 _TABLES = """
 CREATE TABLE space (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, used REAL NOT NULL
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, used REAL NOT NULL,
+    crc INTEGER
 );
-CREATE TABLE request (key TEXT PRIMARY KEY, settings TEXT NOT NULL);
+CREATE TABLE request (key TEXT PRIMARY KEY, settings TEXT NOT NULL, crc INTEGER);
 CREATE TABLE vector (
     space INTEGER NOT NULL REFERENCES space (id), text BLOB NOT NULL,
     cut INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL
 );
-CREATE UNIQUE INDEX vector_text ON vector (space, text);
+CREATE UNIQUE INDEX vector_text ON vector (space, text)
+"""
+# The vectors stay as they are: theirs was a check of the data alone, which is still accepted.
+_FROM_1 = """
+ALTER TABLE space ADD COLUMN crc INTEGER;
+ALTER TABLE request ADD COLUMN crc INTEGER;
+UPDATE space SET crc = check_of(id, CAST(name AS BLOB), width);
+UPDATE request SET crc = check_of(CAST(key AS BLOB), CAST(settings AS BLOB))
 """
 
 
 class StoreError(UserError):
-    """An embedding store that can't be had: away, full, damaged, foreign, or too new."""
+    """An embedding store that cannot be used: missing, full, damaged, foreign, or too new."""
 
 
 class Stored(NamedTuple):
@@ -103,17 +113,21 @@ def _usable(path: Path, wished: bool) -> bool:
 class EmbeddingStore(SqliteFile):
     """The store in the file `path`, made where there is none.
 
-    Every method raises StoreError, with the file, for one that can't be had, is damaged, is
-    something else or comes from a newer version. Pickled by its path.
+    A damaged vector counts as none: it is computed again and replaced, and a note says how many
+    were. Every method raises StoreError, with the file, for one that cannot be opened, is damaged
+    as a whole, is something else or comes from a newer version. Pickled by its path.
     """
 
     kind = Kind(
         "embedding store",
         _OURS,
-        1,
+        2,
         _TABLES,
         "another with --store FILE, or --store none",
         StoreError,
+        upgrades={1: _FROM_1},
+        again="damaged vectors, computed again",
+        recovery="Remove it (its vectors are computed again), or give",
     )
 
     def check(self) -> None:
@@ -126,9 +140,9 @@ class EmbeddingStore(SqliteFile):
         """The settings that were in force when `request` was last made; None if it never was."""
         with self._using() as connection:
             found = connection.execute(
-                "SELECT settings FROM request WHERE key = ?", [canonical(request)]
+                "SELECT settings, crc FROM request WHERE key = ?", [canonical(request)]
             ).fetchone()
-        if found is None:
+        if found is None or found[1] != check_of(canonical(request), found[0]):
             return None
         settings: dict[str, Any] = json.loads(found[0])
         return settings
@@ -136,34 +150,42 @@ class EmbeddingStore(SqliteFile):
     def keep_settings(self, request: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Remember the settings that `request` led to."""
         with self._transaction() as connection:
+            values = canonical(request), canonical(settings)
             connection.execute(
-                "INSERT OR REPLACE INTO request VALUES (?, ?)",
-                [canonical(request), canonical(settings)],
+                "INSERT OR REPLACE INTO request VALUES (?, ?, ?)", [*values, check_of(*values)]
             )
 
     def width(self, space: Mapping[str, Any]) -> int | None:
         """The width of the vectors of `space`, None where the store has none."""
         with self._using() as connection:
-            found = connection.execute(
-                "SELECT width FROM space WHERE name = ?", [canonical(space)]
-            ).fetchone()
-        return int(found[0]) if found else None
+            found = self._space(connection, canonical(space))
+        return found[1] if found else None
+
+    @staticmethod
+    def _space(connection: sqlite3.Connection, name: str) -> tuple[int, int] | None:
+        """Number and width of a space; None if there is none, or a damaged one."""
+        found = connection.execute(
+            "SELECT id, width, crc FROM space WHERE name = ?", [name]
+        ).fetchone()
+        if found is None or found[2] != check_of(found[0], name, found[1]):
+            return None
+        return int(found[0]), int(found[1])
 
     def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Stored]:
         """What is stored of `texts`, in pieces. Marks the space as used."""
         name = canonical(space)
         with self._using() as connection:
-            found = connection.execute(
-                "SELECT id, width FROM space WHERE name = ?", [name]
-            ).fetchone()
-            if not found:
+            found = self._space(connection, name)
+            if found is None:
                 return
             number, width = found
             connection.execute("UPDATE space SET used = ? WHERE id = ?", [time.time(), number])
         for start in range(0, len(texts), _CHUNK):
             keys = [_key(text) for text in texts[start : start + _CHUNK]]
             with self._using() as connection:
-                rows = self._rows(connection, number, width, keys)
+                rows, damaged = self._rows(connection, number, width, name, keys)
+            for _ in range(damaged):
+                self._count_damage()
             places = [i for i, key in enumerate(keys) if key in rows]
             if places:
                 yield Stored(
@@ -172,22 +194,27 @@ class EmbeddingStore(SqliteFile):
                     np.array([rows[keys[i]][1] for i in places], bool),
                 )
 
+    @staticmethod
     def _rows(
-        self, connection: sqlite3.Connection, number: int, width: int, keys: Sequence[bytes]
-    ) -> dict[bytes, tuple[NDArray[np.float32], bool]]:
-        """Vector and cut mark of each key there is, at most _CHUNK of them."""
+        connection: sqlite3.Connection, number: int, width: int, name: str, keys: Sequence[bytes]
+    ) -> tuple[dict[bytes, tuple[NDArray[np.float32], bool]], int]:
+        """Vector and cut mark of each key there is, at most _CHUNK; how many were damaged."""
         marks = ",".join("?" * len(keys))
-        found = {}
+        found, damaged, of_space = {}, 0, check_of(name)
         for key, cut, crc, data in connection.execute(
             f"SELECT text, cut, crc, data FROM vector WHERE space = ? AND text IN ({marks})",
             [number, *keys],
         ):
-            if len(data) != 4 * width or zlib.crc32(data) != crc:
-                raise self._complaint(
-                    f"the embedding store is damaged (vector {key.hex()[:12]}). Remove it, or give"
-                )
-            found[key] = np.frombuffer(data, "<f4"), bool(cut)
-        return found
+            whole = isinstance(data, bytes) and isinstance(key, bytes) and len(data) == 4 * width
+            if (
+                whole
+                and cut in (0, 1)
+                and crc in (_check(of_space, key, cut, data), zlib.crc32(data))
+            ):
+                found[key] = np.frombuffer(data, "<f4"), bool(cut)
+            else:
+                damaged += 1
+        return found, damaged
 
     def write(
         self,
@@ -202,46 +229,67 @@ class EmbeddingStore(SqliteFile):
         runs, and a run that was stopped and taken up again, work with the same bits.
         """
         name, kept = canonical(space), np.array(vectors, np.float32)
+        of_space = check_of(name)
         keys = [_key(text) for text in texts]
         with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO space (name, width, used) VALUES (?, ?, ?)",
-                [name, vectors.shape[1], time.time()],
+            number, width = self._space(connection, name) or self._new_space(
+                connection, name, vectors.shape[1]
             )
-            number, width = connection.execute(
-                "SELECT id, width FROM space WHERE name = ?", [name]
-            ).fetchone()
             for start in range(0, len(keys), _CHUNK):
-                known = self._rows(connection, number, width, keys[start : start + _CHUNK])
+                known, _ = self._rows(connection, number, width, name, keys[start : start + _CHUNK])
                 for i, key in enumerate(keys[start : start + _CHUNK], start):
                     if key in known:
                         kept[i] = known[key][0]
                         continue
                     data = kept[i].astype("<f4").tobytes()
+                    crc = _check(of_space, key, int(cut[i]), data)
                     connection.execute(
-                        "INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?, ?)",
-                        [number, key, int(cut[i]), zlib.crc32(data), data],
+                        "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?)",
+                        [number, key, int(cut[i]), crc, data],
                     )
         return kept
+
+    @staticmethod
+    def _new_space(connection: sqlite3.Connection, name: str, width: int) -> tuple[int, int]:
+        """Number and width of a space that is made, in place of a damaged one if there is one."""
+        connection.execute("DELETE FROM space WHERE name = ?", [name])
+        number = connection.execute(
+            "INSERT INTO space (name, width, used) VALUES (?, ?, ?)", [name, width, time.time()]
+        ).lastrowid
+        assert number is not None
+        connection.execute("DELETE FROM vector WHERE space = ?", [number])
+        connection.execute(
+            "UPDATE space SET crc = ? WHERE id = ?", [check_of(number, name, width), number]
+        )
+        return number, width
 
     def spaces(self) -> list[Space]:
         """All spaces with what they hold, the last used first."""
         with self._using() as connection:
             rows = connection.execute(
                 "SELECT s.id, s.name, s.width, count(v.text), coalesce(sum(length(v.data)), 0),"
-                " s.used FROM space s LEFT JOIN vector v ON v.space = s.id"
+                " s.used, s.crc FROM space s LEFT JOIN vector v ON v.space = s.id"
                 " GROUP BY s.id ORDER BY s.used DESC, s.id"
             ).fetchall()
-        return [Space(*row) for row in rows]
+        found = []
+        for number, name, width, vectors, size, used, crc in rows:
+            sound = type(used) is float and 0 <= used < _LATEST
+            if not sound or crc != check_of(number, name, width):
+                raise self._complaint(
+                    f"the {self.kind.name} is damaged (space {number}). {self.kind.recovery}"
+                )
+            found.append(Space(number, name.decode(), width, vectors, int(size), used))
+        return found
 
     def models(self) -> dict[str, list[str]]:
         """By the hash of the weights, the names under which models were asked for."""
         with self._using() as connection:
-            rows = connection.execute("SELECT settings FROM request").fetchall()
+            rows = connection.execute("SELECT key, settings, crc FROM request").fetchall()
         found: dict[str, set[str]] = {}
-        for (text,) in rows:
-            settings = json.loads(text)
-            found.setdefault(settings["weights"], set()).add(settings["model"])
+        for key, text, crc in rows:
+            if crc == check_of(key, text):
+                settings = json.loads(text)
+                found.setdefault(settings["weights"], set()).add(settings["model"])
         return {weights: sorted(names) for weights, names in found.items()}
 
     def remove(self, spaces: Sequence[int]) -> None:
@@ -257,3 +305,8 @@ class EmbeddingStore(SqliteFile):
 
 def _key(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _check(of_space: int, key: bytes, cut: int, data: bytes) -> int:
+    """The CRC-32 of a vector with all that it is found by, that of its space included."""
+    return zlib.crc32(data, zlib.crc32(key + bytes([cut]), of_space))

@@ -266,20 +266,37 @@ def test_files_that_are_no_reply_cache_are_refused_in_one_line(tmp_path: Path) -
     ReplyCache(newer).keep_rung(b"k", Rung.PLAIN)
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 99")
-    damaged = tmp_path / "damaged.sqlite"
-    ReplyCache(damaged).put(b"k", Stored("x", Usage()))
-    with sqlite3.connect(damaged) as connection:
-        connection.execute("UPDATE reply SET usage = '[1]x'")
     for path, words in (
-        (text, "can't be used"),
+        (text, "cannot be used"),
         (foreign, "another program's"),
         (newer, "newer recallbed"),
-        (damaged, "damaged"),
-        (tmp_path, "can't be used"),
+        (tmp_path, "cannot be opened"),
     ):
         with pytest.raises(UserError, match=words) as caught:
             ReplyCache(path).get(b"k")
         assert str(path) in str(caught.value)
+
+
+def test_a_damaged_reply_is_asked_for_again_replaced_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "replies.sqlite"
+    cache = ReplyCache(path)
+    for key in (b"j", b"k"):
+        cache.put(key, Stored("first", Usage(1, 2, 3)))
+    cache.keep_rung(b"k", Rung.PLAIN)
+    cache.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE reply SET text = '\"fi2st\"' WHERE key = x'6b'")
+        connection.execute("UPDATE rung SET rung = 'JSON mode'")
+    assert cache.get(b"k") is None
+    assert cache.rung(b"k") is None
+    assert cache.get(b"j") == Stored("first", Usage(1, 2, 3))
+    assert cache.put(b"k", Stored("second", Usage(1))) == Stored("second", Usage(1))
+    assert cache.get(b"k") == Stored("second", Usage(1))
+    assert cache.keep_rung(b"k", Rung.STRICT) is Rung.STRICT
+    cache.close()
+    assert capsys.readouterr().err == f"note: {path}: damaged replies, asked for again: 1\n"
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

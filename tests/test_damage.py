@@ -1,19 +1,31 @@
 """Damage to what is kept on disk: refused or made again, never silently another result."""
 
+import hashlib
 import json
+import random
+import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.exporting import export_trec
 from analysis.runs import read_run
+from chat_models.base import Rung, Usage
+from chat_models.cache import ReplyCache, Stored
+from corpus.records import MemoryItem
 from harness.checksums import check_of, seal, unseal
 from harness.configurations import Configuration
 from harness.errors import UserError
+from harness.fingerprint import canonical
 from harness.item_run import Done, is_item_row, run_items
 from harness.run_folder import open_run, read_rows
+from indexes.embedding_store import EmbeddingStore
+from memory.base import Action, Operation
+from memory.store import MemoryStore, replay
 from task3.config import SweepConfig
 from task3.run import run_sweep
 
@@ -135,3 +147,277 @@ def test_a_check_depends_on_values_their_types_and_their_order() -> None:
     kinds: list[tuple[Any, ...]] = [("1",), (1,), (1.0,), (None,), ("None",), ("", "1"), ("1", "")]
     assert len({check_of(*values) for values in kinds}) == len(kinds)
     assert check_of("\ud800") == check_of("\ud800".encode("utf-8", "surrogatepass"))
+
+
+# --- databases
+
+
+def damaged_copies(path: Path, count: int) -> Iterator[str]:
+    """Change `path` in `count` ways: a flipped bit, or for one of five a cut. Says which."""
+    raw, draw = path.read_bytes(), random.Random(0)
+    for number in range(count):
+        for beside in path.parent.glob(f"{path.name}-*"):
+            beside.unlink()
+        if number % 5:
+            # Half of the flips in the first page: the header, the schema and the first table.
+            end = min(4096, len(raw)) if number % 2 else len(raw)
+            place, bit = draw.randrange(end), draw.randrange(8)
+            path.write_bytes(raw[:place] + bytes([raw[place] ^ 1 << bit]) + raw[place + 1 :])
+            yield f"byte {place} of {len(raw)}, bit {bit}"
+        else:
+            path.write_bytes(raw[: draw.randrange(1, len(raw))])
+            yield f"cut at {path.stat().st_size}"
+
+
+KEYS = [f"key {i}".encode() * 4 for i in range(60)]
+
+
+def reply_to(key: bytes) -> Stored:
+    return Stored(f"the reply to {key.decode()}: ja, grün", Usage(1, len(key), 7))
+
+
+def test_damage_to_a_reply_cache_gives_no_other_reply(tmp_path: Path) -> None:
+    path = tmp_path / "replies.sqlite"
+    cache = ReplyCache(path)
+    for key in KEYS:
+        cache.put(key, reply_to(key))
+        cache.keep_rung(key, Rung.JSON_MODE)
+    cache.close()
+    outcomes = set()
+    for where in damaged_copies(path, 300):
+        cache = ReplyCache(path)
+        found: dict[bytes, Any] = {}
+
+        def read(cache: ReplyCache = cache, found: dict[bytes, Any] = found) -> None:
+            found.update((key, (cache.get(key), cache.rung(key))) for key in KEYS)
+
+        said = refused(read)
+        assert said is None or str(path) in said, where
+        for key, (reply, rung) in found.items():
+            assert reply in (None, reply_to(key)), (where, key, reply)
+            assert rung in (None, Rung.JSON_MODE), (where, key, rung)
+        outcomes.add("refused" if said else "all" if len(set(found.values())) == 60 else "less")
+        refused(lambda cache=cache: cache.put(KEYS[0], reply_to(KEYS[0])))  # type: ignore[misc]
+        cache.close()
+    assert outcomes == {"refused", "all", "less"}
+
+
+SPACE = {"weights": "w", "libraries": {"torch": "0"}}
+TEXTS = [f"Keeps {i} bees" for i in range(60)]
+
+
+def test_damage_to_an_embedding_store_gives_no_other_vector(tmp_path: Path) -> None:
+    path = tmp_path / "embeddings.sqlite"
+    vectors = np.random.default_rng(0).standard_normal((len(TEXTS), 24), np.float32)
+    cut = np.arange(len(TEXTS)) % 2 == 0
+    settings, others = {"weights": "w", "model": "m"}, np.ones_like(vectors)
+    store = EmbeddingStore(path)
+    store.keep_settings({"model": "m"}, settings)
+    store.write({**SPACE, "weights": "other"}, TEXTS, others, ~cut)
+    store.write(SPACE, TEXTS, vectors, cut)
+    store.close()
+    outcomes = set()
+    for where in damaged_copies(path, 300):
+        store = EmbeddingStore(path)
+        found: list[Any] = []
+
+        def read(store: EmbeddingStore = store, found: list[Any] = found) -> None:
+            assert store.recall_settings({"model": "m"}) in (None, settings)
+            assert store.width(SPACE) in (None, 24)
+            found += store.read(SPACE, TEXTS)
+            assert store.models() in ({}, {"w": ["m"]})
+
+        said = refused(read)
+        assert said is None or str(path) in said, where
+        for places, rows, was_cut in found:
+            assert (rows == vectors[places]).all(), where
+            assert (was_cut == cut[places]).all(), where
+        refused(store.spaces)
+        # What is missing is computed again, and is not stored beside a damaged one.
+        said = said or refused(lambda store=store: store.write(SPACE, TEXTS, vectors, cut))  # type: ignore[misc]
+        if said is None:
+            again: list[Any] = []
+            said = refused(lambda store=store, again=again: again.extend(store.read(SPACE, TEXTS)))  # type: ignore[misc]
+            assert all((rows == vectors[places]).all() for places, rows, _ in again), where
+        outcomes.add("refused" if said else "made again")
+        store.close()
+    assert outcomes == {"refused", "made again"}
+
+
+def small_history(path: Path) -> dict[str, Any]:
+    """A store of three users; what is to be read from it."""
+    store = MemoryStore(path)
+    for user in ("ana", "ben", "cleo"):
+        items = [MemoryItem(f"{user} has note {i}", confidence=0.5) for i in range(20)]
+        store.apply(user, [Operation(Action.ADD, None, item) for item in items])
+        first, second = store.memories(user)[:2]
+        changed = MemoryItem("changed", id=first.id, confidence=0.25)
+        store.apply(user, [Operation(Action.UPDATE, first, changed)])
+        store.apply(user, [Operation(Action.DELETE, second, None)])
+    found = whole_store(store)
+    store.close()
+    return found
+
+
+def whole_store(store: MemoryStore) -> dict[str, Any]:
+    return {
+        user: (store.counts()[user], store.memories(user), store.history(user))
+        for user in store.users()
+    }
+
+
+def test_damage_to_a_memory_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    expected = small_history(path)
+    assert set(expected) == {"ana", "ben", "cleo"}
+    outcomes = set()
+    for where in damaged_copies(path, 400):
+        store = MemoryStore(path)
+        found: dict[str, Any] = {}
+
+        def read(store: MemoryStore = store, found: dict[str, Any] = found) -> None:
+            found.update(whole_store(store))
+
+        said = refused(read)
+        assert said is None or str(path) in said, where
+        if said is None:
+            assert found == expected, where
+            for user, (_, memories, history) in found.items():
+                assert replay(entry.operation for entry in history) == memories, (where, user)
+        outcomes.add("refused" if said else "whole")
+        for user in expected:  # without the list of users, as a system reads
+            alone: list[Any] = []
+            if not refused(lambda u=user, a=alone, s=store: a.extend(s.memories(u))):  # type: ignore[misc]
+                assert alone == expected[user][1], (where, user)
+        store.close()
+    assert outcomes == {"refused", "whole"}
+
+
+# --- databases of the version before
+
+
+def make_old(
+    path: Path, application_id: int, tables: str, rows: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.executescript(tables)
+        for table, values in rows.items():
+            marks = ",".join("?" * len(values[0]))
+            connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+        connection.execute(f"PRAGMA application_id = {application_id}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+
+
+OLD_REPLIES = """
+CREATE TABLE reply (key BLOB PRIMARY KEY, text TEXT NOT NULL, usage TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE rung (key BLOB PRIMARY KEY, rung TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+def test_replies_of_the_version_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "replies.sqlite"
+    rows = [
+        (b"a", '"gr\\u00fcn"', "[1, 2, 3, 0, 0, 0]"),
+        (b"b", '"\\ud800"', "[1, 0, 0, 1, 5, 6]"),
+        (b"c", '"cut', "[1, 0, 0, 1, 5, 6]"),
+    ]
+    make_old(path, 0x52425250, OLD_REPLIES, {"reply": rows, "rung": [(b"r", "plain")]})
+    cache = ReplyCache(path)
+    assert cache.get(b"a") == Stored("grün", Usage(1, 2, 3))
+    assert cache.get(b"b") == Stored("\ud800", Usage(1, 0, 0, 1, 5, 6))
+    assert cache.get(b"c") is None  # damaged already
+    assert cache.rung(b"r") is Rung.PLAIN
+    cache.put(b"d", Stored("new", Usage(1)))
+    cache.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM reply WHERE crc IS NULL").fetchone() == (0,)
+    assert len(ReplyCache(path)) == 4
+
+
+OLD_MEMORIES = """
+CREATE TABLE user (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+    operations INTEGER NOT NULL DEFAULT 0, ids INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE memory (
+    user INTEGER NOT NULL REFERENCES user (number), added INTEGER NOT NULL, id TEXT NOT NULL,
+    item TEXT, PRIMARY KEY (user, added)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX memory_id ON memory (user, id);
+CREATE TABLE operation (
+    user INTEGER NOT NULL REFERENCES user (number), number INTEGER NOT NULL, time REAL NOT NULL,
+    action TEXT NOT NULL, before TEXT, after TEXT, PRIMARY KEY (user, number)
+) WITHOUT ROWID;
+"""
+
+
+def old_memories(path: Path) -> None:
+    one, two = '{"id": "m1", "text": "tea"}', '{"id": "m2", "text": "oak"}'
+    make_old(
+        path,
+        0x52424D53,
+        OLD_MEMORIES,
+        {
+            "user": [(1, '"ana"', 3, 2), (2, '"ben"', 1, 0)],
+            "memory": [(1, 1, '"m1"', one), (1, 2, '"m2"', None)],
+            "operation": [
+                (1, 1, 1e9, "ADD", None, one),
+                (1, 2, 1e9, "ADD", None, two),
+                (1, 3, 1e9 + 0.5, "DELETE", two, None),
+                (2, 1, 1e9, "NOOP", None, None),
+            ],
+        },
+    )
+
+
+def test_memories_of_the_version_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    old_memories(path)
+    store = MemoryStore(path)
+    assert store.counts() == {"ana": (1, 3), "ben": (0, 1)}
+    [tea] = store.memories("ana")
+    assert tea.text == "tea"
+    assert [entry.time for entry in store.history("ana")] == [1e9, 1e9, 1e9 + 0.5]
+    store.apply("ana", [Operation(Action.ADD, None, MemoryItem("new"))])
+    store.close()
+    assert [item.id for item in MemoryStore(path).memories("ana")] == ["m1", "m3"]
+
+
+OLD_VECTORS = """
+CREATE TABLE space (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, used REAL NOT NULL
+);
+CREATE TABLE request (key TEXT PRIMARY KEY, settings TEXT NOT NULL);
+CREATE TABLE vector (
+    space INTEGER NOT NULL REFERENCES space (id), text BLOB NOT NULL,
+    cut INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE UNIQUE INDEX vector_text ON vector (space, text);
+"""
+
+
+def test_vectors_of_the_version_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "embeddings.sqlite"
+    data = np.array([1, 2, 3], np.float32).tobytes()
+    keys = [hashlib.sha256(text).digest() for text in (b"tea", b"oak")]
+    make_old(
+        path,
+        0x52424544,
+        OLD_VECTORS,
+        {
+            "space": [(1, canonical({"weights": "w"}), 3, 1e9)],
+            "request": [(canonical({"model": "m"}), canonical({"weights": "w", "model": "m"}))],
+            "vector": [
+                (1, keys[0], 1, zlib.crc32(data), data),
+                (1, keys[1], 0, zlib.crc32(data) ^ 1, data),
+            ],
+        },
+    )
+    store = EmbeddingStore(path)
+    assert store.recall_settings({"model": "m"}) == {"weights": "w", "model": "m"}
+    [(places, rows, cut)] = store.read({"weights": "w"}, ["oak", "tea"])
+    assert (places.tolist(), rows.tolist(), cut.tolist()) == ([1], [[1, 2, 3]], [True])
+    assert [space.vectors for space in store.spaces()] == [2]

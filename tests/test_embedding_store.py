@@ -117,13 +117,13 @@ def test_stopped_while_writing_nothing_is_half_written(
     """Ctrl-C between two vectors of a batch."""
     count = iter([0, 0, 0])
 
-    def stop(data: bytes) -> int:
+    def stop(*parts: Any) -> int:
         if next(count, None) is None:
             raise KeyboardInterrupt
         return 0
 
     with monkeypatch.context() as patched:
-        patched.setattr("indexes.embedding_store.zlib.crc32", stop)
+        patched.setattr("indexes.embedding_store._check", stop)
         with pytest.raises(KeyboardInterrupt):
             store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
     assert all_of(store, TEXTS) == {}
@@ -208,13 +208,21 @@ def test_anything_else_is_named_and_left_as_it_is(tmp_path: Path, how: str, word
 @pytest.mark.parametrize(
     "damaged", ["substr(data, 1, 8)", "data || x'00000000'", "x'0000803f' || substr(data, 5)", "''"]
 )
-def test_a_damaged_vector_is_an_error_and_never_used(store: EmbeddingStore, damaged: str) -> None:
-    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
+def test_a_damaged_vector_is_computed_again_replaced_and_counted(
+    store: EmbeddingStore, damaged: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors, cut = vectors_for(TEXTS), np.zeros(len(TEXTS), bool)
+    store.write(SPACE, TEXTS, vectors, cut)
+    whole = all_of(store, TEXTS)
     store.close()
     with sqlite3.connect(store.path) as connection:
         connection.execute(f"UPDATE vector SET data = {damaged} WHERE rowid = 3")
-    with pytest.raises(StoreError, match="damaged"):
-        all_of(store, TEXTS)
+    assert all_of(store, TEXTS) == {t: v for t, v in whole.items() if t != TEXTS[2]}
+    store.write(SPACE, [TEXTS[2]], vectors[2:3], cut[2:3])
+    assert all_of(store, TEXTS) == whole
+    store.close()
+    said = capsys.readouterr().err
+    assert said == f"note: {store.path}: damaged vectors, computed again: 1\n"
 
 
 # --- with the real model
