@@ -150,6 +150,7 @@ def main_command(
     from harness.configurations import parse_numbers
     from harness.errors import UserError
     from harness.fingerprint import canonical
+    from harness.terminal import note, say, say_json
 
     with one_line_errors(DataError):
         if script and not_script:
@@ -159,18 +160,18 @@ def main_command(
         sides = parse_side(a), parse_side(b)
         results = compare(*sides, parse_numbers("--k", k), only, bool(not_script))
         if as_json:
-            print(canonical(results))
+            say_json(canonical(results))
             return
         head = f"{'distractors':>11} {'k':>3} {'n':>5} {'a':>7} {'b':>7} {'a - b':>8}"
-        print(f"{head}  95 % interval      wins losses      p  verdict")
+        say(f"{head}  95 % interval      wins losses      p  verdict")
         for r in results:
-            print(
+            say(
                 f"{r['distractors']:>11} {r['k']:>3} {r['n']:>5} {r['a']:7.4f} {r['b']:7.4f}"
                 f" {r['difference']:+8.4f}  [{r['low']:+.4f}, {r['high']:+.4f}] {r['wins']:>5}"
                 f" {r['losses']:>6} {r['p']:6.3f}  {r['verdict']}"
             )
         if any(r["unpaired"] for r in results):
-            print(f"left out, failed on one side: {results[0]['unpaired']} queries")
+            note(f"left out, failed on one side: {results[0]['unpaired']} queries")
 
 
 def main() -> None:

@@ -241,6 +241,7 @@ def curves(
     from harness.cli import one_line_errors
     from harness.errors import UserError
     from harness.files import write_atomically
+    from harness.terminal import say
 
     with one_line_errors(OSError):
         if out.suffix.lower() not in (".png", ".pdf", ".svg"):
@@ -251,7 +252,7 @@ def curves(
         out.parent.mkdir(parents=True, exist_ok=True)
         draw(curves_of(read, k), k, "\n".join(titles), out, lines)
         write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
-        print(out)
+        say(out)
 
 
 def main() -> None:

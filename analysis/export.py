@@ -30,13 +30,13 @@ def export(
     from corpus.errors import DataError
     from harness.cli import one_line_errors
     from harness.errors import UserError
+    from harness.terminal import say
 
     with one_line_errors(DataError, OSError):
         kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
         if what not in kinds:
             raise UserError(f"--what {what}: choose one of {', '.join(kinds)}")
-        for file in kinds[what](run, data, out):
-            print(file)
+        say(*kinds[what](run, data, out))
 
 
 def main() -> None:

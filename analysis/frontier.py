@@ -33,8 +33,6 @@ def frontier(
     Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
     nothing are dashed lines.
     """
-    import sys
-
     from harness.cli import one_line_errors
     from harness.errors import UserError
 
@@ -44,6 +42,8 @@ def frontier(
         from analysis.runs import read_run
         from analysis.tables import title
         from harness.files import write_atomically
+        from harness.terminal import note as tell
+        from harness.text_table import print_tables
 
         if x not in AXES:
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
@@ -57,10 +57,8 @@ def frontier(
         heading = "\n".join([*titles, told])
         draw_frontier(points, x, k, heading, out)
         write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
-        print("\n".join(as_table(points, x, size, k)))
-        for line in remarks(points, x):
-            print(line, file=sys.stderr)
-        print(f"{out} and {out.with_suffix('.csv')} are written", file=sys.stderr)
+        print_tables([as_table(points, x, size, k)])
+        tell(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
 def main() -> None:

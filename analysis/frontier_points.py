@@ -13,6 +13,7 @@ from typing import Any
 from analysis.runs import Run, seconds_a_row
 from harness.errors import UserError
 from harness.fingerprint import canonical
+from harness.text_table import TextTable
 
 AXES = {
     "tokens": "tokens in and out a query",
@@ -168,23 +169,22 @@ def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
     return stream.getvalue()
 
 
-def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> list[str]:
-    """The figures as lines of text, those on the frontier marked."""
-    width = max(13, *(len(point.label) for point in points))
-    lines = [
-        f"{'configuration':{width}}  R@{k} at {size} [95 %]      {'tokens':>9} {'cost':>10}"
-        f" {'ms':>9} {'calls':>7} failed"
-    ]
+def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable:
+    """The figures as a table, those on the frontier marked."""
+    head = ("configuration", f"R@{k} at {size} [95 %]", *AXES, "calls", "failed", "frontier")
+    table = TextTable("Per query", head)
     best = frontier(points, axis)
     for point in points:
-        amounts = {a: "unknown" if (v := point.amounts[a]) is None else _plain(v) for a in AXES}
-        interval = f"[{point.low:.3f}, {point.high:.3f}]"
-        lines.append(
-            f"{point.label:{width}}  {point.recall:.3f} {interval:<18} {amounts['tokens']:>9}"
-            f" {amounts['cost']:>10} {amounts['ms']:>9} {point.calls:>7.2f}"
-            f" {point.attempted - point.scored:>6}{'  frontier' if point in best else ''}"
+        amounts = ["unknown" if (v := point.amounts[a]) is None else _plain(v) for a in AXES]
+        table.add(
+            point.label,
+            f"{point.recall:.3f} [{point.low:.3f}, {point.high:.3f}]",
+            *amounts,
+            f"{point.calls:.2f}",
+            point.attempted - point.scored,
+            "yes" if point in best else "",
         )
-    return lines
+    return table
 
 
 def remarks(points: Sequence[Point], axis: str) -> list[str]:

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.runs import seconds_by_label
 from harness.run_folder import is_count
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from harness.terminal import note
+from harness.text_table import TextTable, print_tables
 
 COSTS = ("calls a query", "tokens in / out a query", "cost", "repairs", "ceiling")
 
 
 def print_table(path: Path, summary: Mapping[str, Any]) -> None:
-    """Print the summary of the run in `path` on stderr."""
-    from rich.console import Console
-
-    wide = None if sys.stderr.isatty() else 230 if _reranked(summary) else 180
-    console = Console(stderr=True, width=wide, highlight=False)
-    console.print(build_table(summary, seconds_by_label(path)))
-    for line in remarks(summary):
-        console.print(line, style="dim" if sys.stderr.isatty() else "")
+    """Print the summary of the run in `path` on stdout, and what a reader must know on stderr."""
+    print_tables([build_table(summary, seconds_by_label(path))])
+    print_remarks(summary)
 
 
-def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, float]]) -> Table:
+def print_remarks(summary: Mapping[str, Any]) -> None:
+    """Print what a reader must know of a summary on stderr."""
+    note(*remarks(summary))
+
+
+def build_table(
+    summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, float]]
+) -> TextTable:
     """One line a retriever and size."""
-    from rich import box
-    from rich.table import Table
-
     ks = [k for k in summary["ks"] if not all(_trivial(c, k) for c in summary["cells"])]
-    table = Table(title=title(summary), box=box.SIMPLE_HEAD)
-    table.add_column("retriever", no_wrap=True)
-    table.add_column("distractors", justify="right")
+    heads = ["retriever", "distractors"]
     for i, k in enumerate(ks):
-        head = f"R@{k} [95 %]" if i == 0 else f"R@{k}"
-        table.add_column(head, justify="right", no_wrap=True)
-        if i == 0:
-            table.add_column("worst-best", justify="right")
+        heads += [f"R@{k} [95 %]", "worst-best"] if i == 0 else [f"R@{k}"]
     several = any("recall_any" in cell for cell in summary["cells"])
     for k in ks if several else ():
-        table.add_column(f"any@{k}", justify="right")
-        table.add_column(f"all@{k}", justify="right")
+        heads += [f"any@{k}", f"all@{k}"]
     costs = COSTS if _reranked(summary) else ()
-    for head in ("E[RR]", "tied", "chance", *costs, "attempted", "scored", "failed", "time"):
-        table.add_column(head, justify="right")
+    heads += ["E[RR]", "tied", "chance", *costs, "attempted", "scored", "failed"]
+    table = TextTable(title(summary), [*heads, "prep + score"], keys=2)
     shown: set[str] = set()
     for cell in summary["cells"]:
         label = cell["retriever"]
@@ -57,7 +48,7 @@ def build_table(summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, f
         shown.add(label)
         counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
         counts = [*(_costs(cell, ks) if costs else ()), *counts]
-        table.add_row(label, str(cell["distractors"]), *_figures(cell, ks, several, counts), time)
+        table.add(label, cell["distractors"], *_figures(cell, ks, several, counts), time)
     return table
 
 
@@ -117,35 +108,13 @@ def title(summary: Mapping[str, Any]) -> str:
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What a reader must know besides the figures; empty where there is nothing."""
-    lines = ["worst-best: recall with the gold last or first among its ties; time: prepare + score"]
+    """What a reader must know besides the figures, each once; empty where there is nothing."""
+    lines = []
+    if any(cell.get("tie_rate") for cell in summary["cells"]):
+        lines.append("worst-best: recall with the gold last or first among its ties")
     for label in summary.get("fitted_on_these_rows", ()):
         lines.append(f"{label}: settings fitted on these rows: not an estimate for others")
-    for cell in summary["cells"]:
-        where = f"{cell['retriever']} at {cell['distractors']}"
-        for cause, count in cell["failures"].items():
-            lines.append(f"{where}: {count} failed: {cause}")
-        if cell.get("all_tied"):
-            lines.append(
-                f"{where}: in {cell['all_tied']} of {cell['scored']} pools nothing matches, all tie"
-            )
-        for k, recall in cell.get("recall", {}).items():
-            if recall["trivial"]:
-                lines.append(f"{where}: R@{k} is trivial, k >= pool of {cell['pool_size']}")
-            elif recall.get("trivial_pools"):
-                count = recall["trivial_pools"]
-                lines.append(f"{where}: R@{k} is trivial in {count} pools of at most {k} memories")
-            if recall["ceiling"] < 1:
-                reason = "queries with the same words have different golds"
-                if "recall_any" in cell:
-                    reason = f"some queries have more than {k} golds"
-                lines.append(f"{where}: R@{k} cannot exceed {recall['ceiling']:.3f}: {reason}")
-        if "pool_sizes" in cell:
-            sizes = cell["pool_sizes"]
-            lines.append(
-                f"{where}: pools of {sizes['min']} to {sizes['max']} memories,"
-                f" median {sizes['median']:g}"
-            )
+    lines += _cell_remarks(summary)
     for label, notes in summary["notes"].items():
         for what in ("queries", "memories"):
             if notes.get(f"truncated_{what}"):
@@ -159,11 +128,6 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                 " not in its files: they share the place below the last"
             )
     lines += _rerank_remarks(summary)
-    if summary["pools_with_repeated_ids"]:
-        lines.append(
-            f"stored ids repeat inside {summary['pools_with_repeated_ids']} pools:"
-            " a memory is known by its position, and no retriever sees an id"
-        )
     if summary.get("abstentions"):
         lines.append(
             f"queries without gold (abstention): {summary['abstentions']},"
@@ -177,6 +141,62 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
         mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())
         lines.append(f"mended in the data while reading: {mended}")
     return lines
+
+
+def _cell_remarks(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What is true of single cells: one line for each statement, naming the cells."""
+    said: dict[tuple[str, str], dict[str, list[tuple[str, int]]]] = {}
+    for cell in summary["cells"]:
+        for before, figure, after in _of_cell(cell):
+            where = said.setdefault((before, after), {}).setdefault(figure, [])
+            where.append((cell["retriever"], cell["distractors"]))
+    cells = [(cell["retriever"], cell["distractors"]) for cell in summary["cells"]]
+    for (before, after), found in said.items():
+        if len(found) == 1:
+            [(figure, where)] = found.items()
+            yield f"{_named(where, cells)}: {before}{figure}{after}"
+        else:
+            parts = (f"{figure} ({_named(where, cells)})" for figure, where in found.items())
+            yield f"{before}{', '.join(parts)}{after}"
+
+
+def _of_cell(cell: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Statements about a cell: text, the figure that may differ between cells, text."""
+    for cause, count in cell["failures"].items():
+        yield "", str(count), f" failed: {cause}"
+    if cell.get("all_tied"):
+        count = f"{cell['all_tied']} of {cell['scored']}"
+        yield "pools in which nothing matches and all tie: ", count, ""
+    for k, recall in cell.get("recall", {}).items():
+        if recall["trivial"]:
+            yield f"R@{k} is trivial, k >= pool of ", str(cell["pool_size"]), ""
+        elif recall.get("trivial_pools"):
+            count = recall["trivial_pools"]
+            yield f"R@{k} is trivial in ", str(count), f" pools of at most {k} memories"
+        if recall["ceiling"] < 1:
+            reason = "queries with the same words have different golds"
+            if "recall_any" in cell:
+                reason = f"some queries have more than {k} golds"
+            yield f"R@{k} cannot exceed ", f"{recall['ceiling']:.3f}", f": {reason}"
+    if "pool_sizes" in cell:
+        sizes = cell["pool_sizes"]
+        count = f"{sizes['min']} to {sizes['max']} memories, median {sizes['median']:g}"
+        yield "pools of ", count, ""
+
+
+def _named(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -> str:
+    """Cells in words; the labels are named unless all of them are meant."""
+    by_label: dict[str, list[int]] = {}
+    for label, size in found:
+        by_label.setdefault(label, []).append(size)
+    if len(found) == len(cells) and len({size for _, size in cells}) > 1:
+        return "at all sizes"
+    sizes = {label: ", ".join(map(str, at)) for label, at in by_label.items()}
+    if len(set(sizes.values())) > 1:
+        return "; ".join(f"{label} at {at}" for label, at in sizes.items())
+    everyone = 1 < len(by_label) == len({label for label, _ in cells})
+    labels = "" if everyone else ", ".join(by_label) + " "
+    return f"{labels}at {next(iter(sizes.values()))}"
 
 
 def _rerank_remarks(summary: Mapping[str, Any]) -> list[str]:

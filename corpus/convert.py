@@ -43,12 +43,12 @@ def longmemeval(
 
     See docs/longmemeval.md.
     """
-    import sys
     from collections import Counter
 
     from corpus.errors import DataError
     from corpus.longmemeval import read_longmemeval
     from harness.cli import one_line_errors
+    from harness.terminal import note
 
     with one_line_errors(DataError, OSError):
         _refuse(out, file, overwrite)
@@ -66,8 +66,7 @@ def longmemeval(
                     path=file,
                     todo="Gold needs a turn with has_answer in a session of answer_session_ids",
                 )
-        for line in written.lines(repairs):
-            print(f"{out}: {line}", file=sys.stderr)
+        note(*(f"{out}: {line}" for line in written.lines(repairs)))
 
 
 class Written:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -246,16 +245,15 @@ def command(
 ) -> None:
     """Check every row of every track, and say what was mended and where. Exit code 2 on a fault."""
     from harness.cli import one_line_errors
+    from harness.terminal import say, say_json
 
     with one_line_errors(DataError, OSError):
         report = validate(path)
         if as_json:
             # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.
-            print(json.dumps(asdict(report), indent=1))
+            say_json(json.dumps(asdict(report), indent=1))
         else:
-            encoding = sys.stdout.encoding or "utf-8"
-            for line in describe(report):
-                print(line.encode(encoding, "backslashreplace").decode(encoding))
+            say(*describe(report))
     if report.fault_count:
         raise SystemExit(2)
 

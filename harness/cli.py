@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from harness.errors import UserError
+from harness.terminal import note, one_line
 
 
 class Terminated(KeyboardInterrupt):
@@ -41,8 +42,8 @@ def one_line_errors(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
     except expected as error:
-        print("error: " + " ".join(str(error).split()), file=sys.stderr)
+        note("error: " + one_line(error))
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
-        print(f"stopped: {on_stop}", file=sys.stderr)
+        note(f"stopped: {on_stop}")
         raise SystemExit(143 if isinstance(stop, Terminated) else 130) from None

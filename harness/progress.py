@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from harness.terminal import note, visible
+
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -30,14 +32,14 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total, rate="")
+        task = bar.add_task(visible(what), total=total, rate="")
         started, done = time.monotonic(), 0
 
         def advance(n: int) -> None:
@@ -61,6 +63,6 @@ def _lines(what: str, total: int, every: float = 5.0) -> Iterator[Callable[[int]
             said = now
             rate = done / (now - started)
             left = (total - done) / rate
-            print(f"{what}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left", file=sys.stderr)
+            note(f"{what}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left")
 
     yield advance

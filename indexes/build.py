@@ -50,6 +50,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
     import numpy as np
 
     from harness.progress import progress
+    from harness.terminal import say
     from indexes.choose import kind_for, make_index
     from indexes.encoder import model_hash
     from indexes.memory_store import (
@@ -96,7 +97,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
         write_texts(draft, memories)
         write_header(draft, header)
     seconds = time.perf_counter() - started
-    print(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")
+    say(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")
 
 
 def raise_not_empty(settings: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def copy(
 
 
 def _copy(path: Path, address: str, collection: str, model: str) -> None:
+    from harness.terminal import say
     from indexes.memory_store import MemoryStore, encoder_of
     from indexes.milvus import Milvus
 
@@ -53,9 +54,9 @@ def _copy(path: Path, address: str, collection: str, model: str) -> None:
         sent, sample = _send(store, encoder, target)
         vectors, _ = encoder.encode([memory.text for memory in sample])
     agree = _verify(store, target, sample, vectors)
-    print(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
+    say(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
     if agree is not None:
-        print(f"{len(sample)} sampled searches: {agree:.3f} of the ten best are the same on both")
+        say(f"{len(sample)} sampled searches: {agree:.3f} of the ten best are the same on both")
     target.close()
 
 

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from harness.checksums import check_of
 from harness.errors import UserError
 from harness.fingerprint import canonical
 from harness.sqlite_file import Kind, SqliteFile
+from harness.terminal import note
 
 _OURS = 0x52424544  # SQLite's application id: "RBED"
 _LATEST = 1 << 36  # seconds since 1970, past which a time is none
@@ -105,7 +105,7 @@ def _usable(path: Path, wished: bool) -> bool:
     except StoreError as error:
         if wished:
             raise
-        print(f"{error}. This run goes without", file=sys.stderr)
+        note(f"{error}. This run goes without")
         return False
     return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +35,7 @@ def search(
     from corpus.jsonl import clean_text
     from harness.cli import one_line_errors
     from harness.errors import UserError
+    from harness.terminal import one_line, say, say_json
 
     with one_line_errors(DataError, OSError):
         from indexes.memory_store import MemoryStore
@@ -54,21 +54,14 @@ def search(
             ]
             if as_json:
                 found = {"query": words, "hits": rows}
-                print(json.dumps(found, ensure_ascii=sys.stdout.encoding.lower() != "utf-8"))
+                say_json(json.dumps(found, ensure_ascii=False))
                 continue
             if len(asked) > 1:
-                _print(f"# {words}")
+                say(f"# {one_line(words)}")
             for rank, row in enumerate(rows, 1):
-                text = " ".join(str(row["text"]).split())
-                _print(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {text}")
+                say(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {one_line(row['text'])}")
             if not rows:
-                _print("  nothing matches")
-
-
-def _print(line: str) -> None:
-    """Print for a terminal of any encoding."""
-    encoding = sys.stdout.encoding
-    print(line.encode(encoding, "backslashreplace").decode(encoding))
+                say("  nothing matches")
 
 
 def _read_queries(path: Path | None) -> list[str]:

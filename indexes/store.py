@@ -57,17 +57,18 @@ def show(
     """List the spaces (a model with all that changes its vectors) and what each holds."""
     from harness.cli import one_line_errors
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
 
     with one_line_errors(OSError):
         opened = _open(store)
         spaces = [_describe(space, opened.models()) for space in opened.spaces()]
         size = opened.path.stat().st_size
         if as_json:
-            print(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
+            say_json(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
             return
-        print(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
+        say(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
         for space in spaces:
-            print(
+            say(
                 f"  {', '.join(space['models'])} ({space['weights']}):"
                 f" {space['vectors']} vectors of {space['width']},"
                 f" {space['bytes'] / 2**20:.1f} MiB, up to {space['max_tokens']} tokens,"
@@ -91,6 +92,7 @@ def prune(
 
     from harness.cli import one_line_errors
     from harness.errors import UserError
+    from harness.terminal import say
 
     with one_line_errors(OSError):
         if sum((older_than is not None, model is not None, everything)) != 1:
@@ -109,7 +111,7 @@ def prune(
         opened.remove([space.id for space in chosen])
         freed = before - Path(opened.path).stat().st_size
         vectors = sum(space.vectors for space in chosen)
-        print(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
+        say(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
 
 
 def main() -> None:

@@ -190,6 +190,7 @@ def command(
     from corpus.errors import DataError
     from harness.cli import one_line_errors
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
     from judge.verdict_file import read_verdicts
 
     with one_line_errors(DataError, OSError):
@@ -198,10 +199,9 @@ def command(
         second = read_verdicts(b, keys, field, kind.value)
         result = compare(first, second, kind.value, seed)
         if as_json:
-            print(canonical(result))
+            say_json(canonical(result))
         else:
-            for line in describe(result):
-                print(line)
+            say(*describe(result))
 
 
 def main() -> None:

@@ -234,6 +234,7 @@ def command(
     from harness.cli import one_line_errors
     from harness.files import refuse_output, write_atomically
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
 
     with one_line_errors(DataError, OSError):
         if out is not None:
@@ -244,10 +245,9 @@ def command(
             write_atomically(out, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
         found = [counts(file) for file in files]
         if as_json:
-            print(canonical(found))
+            say_json(canonical(found))
         else:
-            for line in describe(found):
-                print(line)
+            say(*describe(found))
     if any(file.faults for file in files):
         raise SystemExit(2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +27,7 @@ def history(
 
     from harness.cli import one_line_errors
     from harness.errors import UserError
+    from harness.terminal import one_line, say, say_json
     from memory.store import MemoryStore
 
     with one_line_errors(OSError):
@@ -42,19 +42,16 @@ def history(
                 for name, (kept, done) in opened.counts().items()
             ]
             if as_json:
-                print(json.dumps(users))
+                say_json(json.dumps(users))
                 return
             for row in users:
-                _print(f"{row['user']}: {row['memories']} memories, {row['operations']} operations")
+                name = one_line(row["user"])
+                say(f"{name}: {row['memories']} memories, {row['operations']} operations")
         elif as_json:
             # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
-            print(json.dumps(_user(opened, user)))
+            say_json(json.dumps(_user(opened, user)))
         else:
-            for item in opened.memories(user):
-                _print(_line(item))
-            print()
-            for entry in opened.history(user):
-                _print(_entry(entry))
+            say(*map(_line, opened.memories(user)), "", *map(_entry, opened.history(user)))
 
 
 def _user(store: MemoryStore, user: str) -> dict[str, Any]:
@@ -83,16 +80,11 @@ def _entry(entry: HistoryEntry) -> str:
 
 
 def _line(item: MemoryItem) -> str:
-    """Id, label and text on one line, without what would steer a terminal."""
+    """Id, label and text on one line."""
+    from harness.terminal import one_line
+
     parts = (item.id, f"[{item.label}]" if item.label else None, item.text)
-    line = " ".join(" ".join(part.split()) for part in parts if part)
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-
-
-def _print(line: str) -> None:
-    """Print for a terminal of any encoding."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(line.encode(encoding, "backslashreplace").decode(encoding))
+    return " ".join(one_line(part) for part in parts if part)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from chat_models.dry_run import Plan
 from harness.fingerprint import canonical
 from harness.run_folder import PREDICTIONS
+from harness.terminal import note, say, say_json
 from memory.task_options import TaskOptions
 from memory.task_run import Outcome, R, Task, plan_task, run_task
 
@@ -20,23 +20,23 @@ LATER_CALLS = (
 
 
 def carry_out(options: TaskOptions, task: Task[R]) -> Outcome | None:
-    """Run `task` and say on stderr what came of it, or after --dry-run on stdout what it takes.
+    """Run `task` and print what came of it, or after --dry-run what it takes.
 
-    With --json stdout has the summary, or the plan. None after a dry run.
+    With --json stdout has JSON alone, and the lines go to stderr. None after a dry run.
     """
     if options.chats.dry_run:
         plans = plan_task(options, task)
         if options.as_json:
-            print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+            say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         else:
-            print("\n".join([*map(_planned, plans.items()), LATER_CALLS]))
+            say(*map(_planned, plans.items()), LATER_CALLS)
         return None
     outcome = run_task(options, task)
-    for line in report(outcome.summary):
-        print(line, file=sys.stderr)
-    print(f"{outcome.path / PREDICTIONS}: {outcome.summary['predictions']} rows", file=sys.stderr)
     if options.as_json:
-        print(canonical(outcome.summary))
+        say_json(canonical(outcome.summary))
+    tell = note if options.as_json else say
+    tell(*report(outcome.summary))
+    note(f"{outcome.path / PREDICTIONS}: {outcome.summary['predictions']} rows")
     return outcome
 
 

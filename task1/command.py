@@ -1,18 +1,15 @@
-"""What a scoring command prints: tables on stderr, JSON on stdout."""
+"""What a scoring command prints on stdout: lines and tables, or JSON."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from harness.errors import UserError
 from harness.fingerprint import canonical
+from harness.terminal import note, say, say_json
+from harness.text_table import TextTable, print_tables
 from task1.answers import NAMES, Answers
 from task1.judging import plan_judging
 from task1.score_options import ScoreOptions
@@ -27,9 +24,11 @@ def carry_out(
     options: ScoreOptions,
     answers: Answers[Any],
     report: Callable[[], Report],
-    more: Callable[[Report], Iterable[Table]] = lambda report: (),
+    more: Callable[[Report], Iterable[TextTable]] = lambda report: (),
 ) -> None:
     """Print the report, with the tables of `more` behind its own; after --dry-run the plan.
+
+    With --json stdout has JSON alone, and what was not scored goes to stderr.
 
     Raises UserError where --dry-run has no judge to plan for.
     """
@@ -38,17 +37,15 @@ def carry_out(
             raise UserError("--dry-run: only --scorer judge asks a chat model")
         sides = {name: (answers.gold(name), items) for name, items in answers.items.items()}
         plans = plan_judging(options.judge, sides)
-        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         return
     found = report()
-    wide = None if sys.stderr.isatty() else 180
-    console = Console(stderr=True, width=wide, highlight=False)
-    for line in head(found):
-        console.print(line, markup=False, soft_wrap=True)
-    for one in (*tables(found), *more(found)):
-        console.print(one)
     if options.as_json:
-        print(canonical(found))
+        say_json(canonical(found))
+        note(*head(found))
+        return
+    say(*head(found), "")
+    print_tables([*tables(found), *more(found)])
 
 
 def head(report: Report) -> Iterable[str]:
@@ -79,11 +76,12 @@ def head(report: Report) -> Iterable[str]:
             yield f"  votes differ in {judge['disagreement']:.1%} of {judge['voted']}"
 
 
-def tables(report: Report) -> Iterable[Table]:
+def tables(report: Report) -> Iterable[TextTable]:
     """The figures, and their breakdowns by type, label and language."""
-    table = new_table("over sessions", "figure", "mean [95 %]", "pooled", "unanswered as wrong")
+    columns: tuple[str, ...] = ("figure", "mean [95 %]", "pooled", "unanswered as wrong")
+    table = TextTable("over sessions", columns)
     for name, interval in report["intervals"].items():
-        table.add_row(
+        table.add(
             name.replace("_", " "),
             with_interval({"mean": report[name], **interval}),
             number(report["pooled"].get(name)),
@@ -92,10 +90,12 @@ def tables(report: Report) -> Iterable[Table]:
     yield table
     for key in ("type", "label"):
         columns = ("gold", "recall [95 %]", f"recall, same {key}", "predicted", "precision [95 %]")
-        table = new_table(f"over memories, by {key}", key, *columns)
         groups = report[f"by_{key}"]
+        more = f" ({len(groups) - SHOWN} smaller ones are in --json alone)"
+        named = f"over memories, by {key}" + (more if len(groups) > SHOWN else "")
+        table = TextTable(named, (key, *columns))
         for name, row in list(groups.items())[:SHOWN]:
-            table.add_row(
+            table.add(
                 name,
                 str(row["gold"]),
                 with_interval(row["recall"]),
@@ -103,14 +103,11 @@ def tables(report: Report) -> Iterable[Table]:
                 str(row["predicted"]),
                 with_interval(row["precision"]),
             )
-        if len(groups) > SHOWN:
-            table.caption = f"{len(groups) - SHOWN} smaller ones are in --json alone"
         yield table
-    table = new_table(
-        "over sessions, by language", "language", "sessions", "precision", "recall", "F1 [95 %]"
-    )
+    columns = ("language", "sessions", "precision", "recall", "F1 [95 %]")
+    table = TextTable("over sessions, by language", columns)
     for name, row in report["by_language"].items():
-        table.add_row(
+        table.add(
             name,
             str(row["sessions"]),
             number(row["precision"]),
@@ -118,14 +115,6 @@ def tables(report: Report) -> Iterable[Table]:
             with_interval({"mean": row["f1"], **row["intervals"]["f1"]}),
         )
     yield table
-
-
-def new_table(title: str, *columns: str) -> Table:
-    """An empty one: the first column to the left, figures to the right."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=True)
-    return table
 
 
 def with_interval(found: Mapping[str, JSON] | None) -> str:

@@ -62,10 +62,10 @@ def published(
     """Score recorded answers with --scorer match and print them beside the leaderboard."""
     from corpus.errors import DataError
     from harness.cli import one_line_errors
+    from harness.terminal import say
 
     with one_line_errors(DataError, OSError, ModuleNotFoundError):
-        for line in markdown(compare(recorded, data, split, assign)):
-            print(line)
+        say(*markdown(compare(recorded, data, split, assign)))
 
 
 def compare(

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.table import Table
-
-from task1.command import new_table, number, with_interval
+from harness.text_table import TextTable
+from task1.command import number, with_interval
 
 JSON = Any
 
 
-def more_tables(report: Mapping[str, JSON]) -> Iterable[Table]:
+def more_tables(report: Mapping[str, JSON]) -> Iterable[TextTable]:
     """Actions, and where a retriever was named, localisation."""
     actions = dict(report["actions"])
     dropped = actions.pop("dropped")
-    found = new_table(
+    found = TextTable(
         f"actions over memories; {dropped} given memories dropped",
-        *("action", "gold", "predicted", "correct", "precision", "recall", "F1"),
+        ("action", "gold", "predicted", "correct", "precision", "recall", "F1"),
     )
     for name, row in actions.items():
-        found.add_row(
+        found.add(
             name,
             *(str(row[key]) for key in ("gold", "predicted", "correct")),
             *(number(row[key]) for key in ("precision", "recall", "f1")),
@@ -29,15 +28,17 @@ def more_tables(report: Mapping[str, JSON]) -> Iterable[Table]:
     yield found
     if not report["localisation"]:
         return
-    found = new_table(
+    found = TextTable(
         "localisation: is the memory that must change ranked first?",
-        *("retriever", "R@1 [95 %]", "worst-best", "E[RR] [95 %]", "chance"),
-        *("attempted", "scored", "failed"),
+        (
+            *("retriever", "R@1 [95 %]", "worst-best", "E[RR] [95 %]", "chance"),
+            *("attempted", "scored", "failed"),
+        ),
     )
     for row in report["localisation"]:
         counts = (str(row["attempted"]), str(row["scored"]), str(sum(row["failed"].values())))
         recall = row["recall@1"]
-        found.add_row(
+        found.add(
             row["retriever"],
             with_interval(recall),
             "-" if recall is None else f"{recall['worst']:.3f}-{recall['best']:.3f}",
@@ -49,7 +50,8 @@ def more_tables(report: Mapping[str, JSON]) -> Iterable[Table]:
     for row in report["localisation"]:
         causes = {**row["left_out"], **{f"failed: {k}": n for k, n in row["failed"].items()}}
         if causes:
-            listed = new_table(f"{row['retriever']}: sessions in no mean", "why", "sessions")
+            named = f"{row['retriever']}: sessions in no mean"
+            listed = TextTable(named, ("why", "sessions"))
             for why, count in causes.items():
-                listed.add_row(why, str(count))
+                listed.add(why, str(count))
             yield listed

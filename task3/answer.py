@@ -169,25 +169,27 @@ def answer(
 
 
 def _run(config: AnswerConfig, as_json: bool) -> None:
-    import sys
     from dataclasses import asdict
 
     from harness.fingerprint import canonical
+    from harness.terminal import note, say, say_json
     from task3.answering import plan_answers, run_answers
 
     if config.chat.dry_run:
         from task3.dry_run import report
 
         plans = plan_answers(config)
-        told = canonical({name: asdict(plan) for name, plan in plans.items()})
-        print(told if as_json else "\n".join(report(plans)))
+        if as_json:
+            say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        else:
+            say(*report(plans))
         return
     outcome = run_answers(config)
-    for line in _lines(outcome.summary):
-        print(line, file=sys.stderr)
-    print(f"{outcome.path}/ holds predictions.jsonl, rows and summary", file=sys.stderr)
     if as_json:
-        print(canonical(outcome.summary))
+        say_json(canonical(outcome.summary))
+    tell = note if as_json else say
+    tell(*_lines(outcome.summary))
+    note(f"{outcome.path}/ holds predictions.jsonl, rows and summary")
 
 
 def _lines(summary: Mapping[str, object]) -> list[str]:

@@ -85,11 +85,11 @@ def _run(
     out: Path,
 ) -> None:
     import gzip
-    import sys
 
     from harness.errors import UserError
     from harness.files import write_atomically
     from harness.run_folder import encode_row
+    from harness.terminal import note
     from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
     from retrievers.registry import build_all
@@ -108,13 +108,12 @@ def _run(
         raise UserError(f"not one of {len(file.rows)} queries could be scored ({causes})")
     content = b"".join(map(encode_row, answers.rows))
     write_atomically(out, gzip.compress(content, mtime=0) if out.suffix == ".gz" else content)
-    print(
+    note(
         f"{out}: {len(answers.rows)} rows, {answers.tied} of them chosen among equal scores",
-        file=sys.stderr,
     )
     if causes:
         failed = answers.failed.total()
-        print(f"no row for {failed} of {len(file.rows)} queries ({causes})", file=sys.stderr)
+        note(f"no row for {failed} of {len(file.rows)} queries ({causes})")
 
 
 def main() -> None:

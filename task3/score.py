@@ -51,19 +51,19 @@ def score(
     With --use, it is told besides how often the gold memory was used.
     """
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
     from task3.judged_use import use_options
 
     options = use_options(use, judge)
     if judge is not None and judge.chats.dry_run:
         plans = plan_file(predictions, data, split, size, judge)
-        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         return
     result = score_file(predictions, data, split, size, exclude, options)
     if as_json:
-        print(canonical(result))
+        say_json(canonical(result))
     else:
-        for line in describe(result):
-            print(line)
+        say(*describe(result))
 
 
 def score_file(

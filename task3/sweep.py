@@ -185,32 +185,34 @@ def sweep(
 
 
 def _run(config: SweepConfig, as_json: bool) -> None:
-    import sys
-
     from analysis.curves import draw_run
-    from analysis.tables import print_table
+    from analysis.tables import print_remarks, print_table
     from harness.fingerprint import canonical
+    from harness.terminal import note, say_json
     from task3.run import run_sweep
 
     outcome = run_sweep(config)
     draw_run(outcome.path, config.ks, outcome.summary)
-    print_table(outcome.path, outcome.summary)
-    print(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv", file=sys.stderr)
     if as_json:
-        print(canonical(outcome.summary))
+        print_remarks(outcome.summary)
+        say_json(canonical(outcome.summary))
+    else:
+        print_table(outcome.path, outcome.summary)
+    note(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv")
 
 
 def _plan(config: SweepConfig, as_json: bool) -> None:
     from dataclasses import asdict
 
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
     from task3.dry_run import plan_sweep, report
 
     plans = plan_sweep(config)
     if as_json:
-        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
     else:
-        print("\n".join(report(plans)))
+        say(*report(plans))
 
 
 def main() -> None:

@@ -90,6 +90,7 @@ def tune_command(
     from harness.configurations import parse_configurations, parse_numbers
     from harness.errors import UserError
     from harness.files import refuse_output
+    from harness.terminal import say
 
     with one_line_errors(DataError, OSError):
         from corpus.material import gather
@@ -120,8 +121,7 @@ def tune_command(
         found = tune(
             material, run, configurations, target, candidates, folds, objectives[objective], k
         )
-        for line in report(found, k):
-            print(line)
+        say(*report(found, k))
         _write(out, found, material, configurations, {"objective": objective, "k": k})
 
 
@@ -179,10 +179,9 @@ def _write(
     configurations: tuple[Configuration, ...],
     how: dict[str, Any],
 ) -> None:
-    import sys
-
     from harness.fingerprint import code_hash, own_version
     from harness.settings_file import SettingsFile, write_settings
+    from harness.terminal import note
 
     grid: dict[str, list[str]] = {}
     for candidate in found.candidates:
@@ -221,7 +220,7 @@ def _write(
     retrievers = {one.label: one.name for one in configurations}
     rows = material.data.smallest.sha256
     write_settings(out, SettingsFile(retrievers, settings, rows, provenance))
-    print(f"{out}: use it with --set @{out}", file=sys.stderr)
+    note(f"{out}: use it with --set @{out}")
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ def score(
     Without --judge-model all that needs no judge is reported, and what is missing is said.
     """
     from harness.fingerprint import canonical
+    from harness.terminal import say, say_json
     from task4.scoring import gather
     from task4.scoring import score as score_material
 
@@ -50,13 +51,13 @@ def score(
         from task4.judging import plan_judging
 
         plans = plan_judging(judge, material.questions, material.answers.of)
-        print(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         return
     result = score_material(material, judge)
     if as_json:
-        print(canonical(result))
+        say_json(canonical(result))
     else:
-        print("\n".join(describe(result)))
+        say(*describe(result))
 
 
 def describe(result: Mapping[str, Any]) -> Iterator[str]:

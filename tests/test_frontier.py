@@ -118,7 +118,7 @@ def test_a_point_a_configuration_with_all_three_amounts(place: Path) -> None:
     ]
     assert len(seconds) == QUERIES
     assert float(large["ms"]) == pytest.approx(1000 * sum(seconds) / QUERIES, rel=1e-4)
-    assert re.search(r"large +0.750 \[.*frontier$", result.stdout, re.MULTILINE)
+    assert re.search(r"large +0.750 \[.* yes$", result.stdout, re.MULTILINE)
 
 
 def test_only_what_no_other_beats_is_on_the_frontier(place: Path) -> None:

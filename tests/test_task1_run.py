@@ -141,8 +141,8 @@ def test_without_a_model_the_sample_runs_and_says_that_there_is_none(
     monkeypatch.chdir(tmp_path)
     result = run("--system", "turns", "--retriever", "bm25")
     assert result.exit_code == 0, result.output
-    assert "sample, not AlpsBench" in result.stderr
-    assert "no model: " in result.stderr
+    assert "sample, not AlpsBench" in result.stdout
+    assert "no model: " in result.stdout
     [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("task1-turns-")
     summary = summary_of(folder)

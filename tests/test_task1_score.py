@@ -203,8 +203,8 @@ def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]
     result = run(path, "--data", root)
     assert result.exit_code == 0
     for said in ("2 of 8 sessions answered", "missing, no row: 2 (lines 7, 8)", "0.1250"):
-        assert said in result.stderr
-    assert result.stdout == ""
+        assert said in result.stdout
+    assert result.stderr == ""
 
 
 def test_an_empty_session_that_is_not_answered_is_wrong_too(tmp_path: Path) -> None:

@@ -238,8 +238,10 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
     assert (place["retriever"], place["scored"]) == ("bm25", 2)  # all sessions, answered or not
     assert place["recall@1"]["mean"] == 1
     assert place["settings"]["stem"] is False
+    assert "missing, no row: 1 (lines 2)" in result.stderr
+    result = run(*words)
     for said in ("modification", "localisation", "bm25", "missing, no row: 1 (lines 2)"):
-        assert said in result.stderr
+        assert said in result.stdout
     for words_, said in (
         (["--retriever", "nobody"], "no retriever `nobody`"),
         (["--set", "bm25.k1=1"], "--set goes with --retriever"),

@@ -803,8 +803,8 @@ def test_the_sample_is_named_as_such(tmp_path: Path) -> None:
     """No data, no model: everything runs, and says what it is."""
     result = run("--system", "extractive", "--limit", 3, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert "not AlpsBench" in result.stderr
-    assert "no model" in result.stderr
+    assert "not AlpsBench" in result.stdout
+    assert "no model" in result.stdout
     shown = score(tmp_path / "run").stdout
     assert "not AlpsBench" in shown
     assert "recall@10" in shown

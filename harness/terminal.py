@@ -1,0 +1,60 @@
+"""Printing: results on stdout, notes on stderr, and nothing in a text that steers the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+# C0 and C1 controls (ANSI escapes start with one), bidirectional controls, line and paragraph
+# separators, and unpaired surrogates (bytes of a file name that are not UTF-8).
+_STEERING = "\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
+_UNSAFE = re.compile(f"[{_STEERING}\n]")
+_UNSAFE_JSON = re.compile(f"[{_STEERING}]")
+_BLANKS = re.compile(r"[ \t\n\r\f\v]+")
+
+
+def visible(text: object) -> str:
+    r"""Return the text with characters that steer a terminal as escapes, such as `\x1b`, `\u202e`.
+
+    The result is one line, can be encoded as UTF-8, and is safe in a terminal and a picture.
+    """
+    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], str(text))
+
+
+def one_line(text: object) -> str:
+    """Return `visible` text with each run of blanks and line breaks as one space."""
+    return visible(_BLANKS.sub(" ", str(text)).strip())
+
+
+def say(*lines: object) -> None:
+    """Print lines of a result on stdout."""
+    for line in lines:
+        print(_encodable(visible(line)))
+
+
+def note(*lines: object) -> None:
+    """Print lines on stderr: what a reader must know beside the result, errors, progress."""
+    if not lines:
+        return
+    sys.stdout.flush()  # so that both, into one file, keep their order
+    for line in lines:
+        print(visible(line), file=sys.stderr)
+
+
+def say_json(text: str) -> None:
+    """Print JSON on stdout: an equal value, with escapes for what steers a terminal."""
+    text = _UNSAFE_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        text.encode(_encoding())
+    except UnicodeEncodeError:
+        text = json.dumps(json.loads(text), indent=1)
+    print(text)
+
+
+def _encoding() -> str:
+    return sys.stdout.encoding or "utf-8"
+
+
+def _encodable(line: str) -> str:
+    return line.encode(_encoding(), "backslashreplace").decode(_encoding())

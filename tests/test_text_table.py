@@ -1,0 +1,165 @@
+"""Tables at any width: every column is shown, and no figure is cut."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from analysis.frontier_points import Point, as_table
+from analysis.tables import COSTS, build_table
+from harness.text_table import TextTable, wrapped
+from task1.command import tables
+
+WIDTHS = (40, 60, 80, 120, 200)
+
+
+def everything(table: TextTable, lines: Iterable[str]) -> None:
+    """Every head and every cell of `table` is in `lines`, in one piece unless it is wrapped."""
+    joined = "".join("".join(lines).split())
+    for text in [table.title, *table.columns, *(cell for row in table.rows for cell in row)]:
+        assert "".join(text.split()) in joined, text
+
+
+def sweep_table(reranked: bool, label: str = "bm25") -> TextTable:
+    recall = {"mean": 0.3284, "low": 0.2591, "high": 0.3987, "worst": 0.31, "best": 0.64}
+    recall |= {"chance": 0.0099, "ceiling": 1.0, "trivial": False}
+    cells: list[dict[str, Any]] = []
+    for name in (label, "minilm", "query-likelihood"):
+        for size in (100, 1000):
+            cell: dict[str, Any] = {"retriever": name, "distractors": size, "tie_rate": 0.573}
+            cell |= {"attempted": 164, "scored": 163, "failed": 1, "failures": {}}
+            cell |= {"recall": {str(k): recall for k in (1, 5, 10)}, "repairs": {"cut": 3}}
+            cell |= {"reciprocal_rank": {"mean": 0.407}}
+            if reranked and name != "minilm":
+                took = {"calls": 12.34, "tokens_in": 123456.0, "tokens_out": 789.0}
+                cell |= {"a_query": took, "cost": 1.2345, "first_stage_recall": {"1": 0.9}}
+            cells.append(cell)
+    data = {"split": "dev", "sample": True, "queries": 164}
+    pools = {"seeds": [0], "strategy": "nested"}
+    summary = {"data": data, "pools": pools, "ks": [1, 5, 10], "cells": cells}
+    return build_table(summary, {label: (1.25, 200.5)})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("label", ["bm25", "a-label-of-more-than-forty-characters-in-all"])
+@pytest.mark.parametrize("reranked", [False, True])
+def test_a_sweeps_table_keeps_every_column(width: int, label: str, reranked: bool) -> None:
+    table = sweep_table(reranked, label)
+    assert (set(COSTS) <= set(table.columns)) == reranked
+    lines = table.lines(width)
+    everything(table, lines)
+    assert max(map(cell_len, lines)) <= width
+    text = "\n".join(lines)
+    assert text.count("0.328 [0.259, 0.399]") == 6
+    assert len(re.findall(r"\bdistractors\b", text)) >= 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_each_block_says_whose_figures_it_holds(width: int) -> None:
+    lines = sweep_table(reranked=True).lines(width)
+    rules = [number for number, line in enumerate(lines) if line and not line.strip("-")]
+    assert bool(rules) == (width >= 60)
+    for number in rules:
+        assert lines[number - 1].split()[:2] == ["retriever", "distractors"]
+        assert [line.split()[:2] for line in lines[number + 1 : number + 4]] == [
+            ["bm25", "100"],
+            ["bm25", "1000"],
+            ["minilm", "100"],
+        ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_tables_of_task_1_and_of_the_frontier(width: int) -> None:
+    share = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    kind = {"gold": 12, "recall": share, "recall_as_such": share, "predicted": 9}
+    report = {
+        "intervals": {"precision": share},
+        "precision": 0.5,
+        "pooled": {"precision": 0.4321},
+        "unanswered_as_wrong": {"precision": 0.1234},
+        "by_type": {"direct": {**kind, "precision": share}},
+        "by_label": {"喜好" * 30: {**kind, "precision": None}},
+        "by_language": {
+            "en": {"sessions": 3, "precision": 1, "recall": 1, "f1": 1, "intervals": {"f1": share}}
+        },
+    }
+    amounts = {"tokens": 1234567.0, "cost": None, "ms": 12.5}
+    point = Point("run", "llm, nested pools", 0.5, 0.25, 0.75, amounts, 12.5, 0, 164, 160)
+    for table in (*tables(report), as_table([point], "tokens", 1000, 1)):
+        lines = table.lines(width)
+        everything(table, lines)
+        assert max(map(cell_len, lines)) <= width
+
+
+def test_without_a_width_nothing_is_broken() -> None:
+    table = TextTable("t", ("name", "why"), texts=("why",))
+    table.add("x" * 200, "a reason " * 40)
+    assert [cell_len(line) > 500 for line in table.lines()] == [False, False, False, True, True]
+
+
+def test_wide_characters_count_twice() -> None:
+    table = TextTable("t", ("名前", "n"))
+    table.add("絵", 1)
+    table.add("ab", 22)
+    assert table.lines()[2:] == ["名前   n", "--------", "絵     1", "ab    22"]
+
+
+def test_figures_are_never_cut() -> None:
+    assert wrapped("0.500 [0.250, 0.750] 123456789012345678901", 10) == [
+        *("0.500", "[0.250,", "0.750]"),
+        "123456789012345678901",
+    ]
+    assert wrapped("絵絵絵 abcdef", 4) == ["絵絵", "絵", "abcd", "ef"]
+
+
+def test_a_row_needs_a_cell_for_each_column() -> None:
+    with pytest.raises(ValueError, match="1 cells for 2 columns"):
+        TextTable("t", ("a", "b")).add("x")
+
+
+SHOW = """
+import fcntl, struct, sys, termios
+fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+from task3.sweep import app
+app(["--retriever", "constant", "--distractors", "4", "--limit", "3", "--out", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_terminal_gets_the_table_in_its_width(width: int, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    out = tmp_path / "run"
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    done = subprocess.Popen(
+        [sys.executable, "-c", SHOW, str(width), str(out)],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=env,
+    )
+    os.close(theirs)
+    raw = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        raw += part
+        if not part:
+            break
+    os.close(ours)
+    assert done.wait() == 0
+    lines = raw.decode().replace("\r\n", "\n").splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    cell = json.loads((out / "summary.json").read_text("utf-8"))["cells"][0]
+    for head in ("distractors", "R@1 [95 %]", "worst-best", "E[RR]", "chance", "attempted"):
+        assert head in text
+    assert f"{cell['recall']['1']['mean']:.3f} [" in text
