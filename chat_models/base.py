@@ -210,6 +210,12 @@ class ChatModel(ABC):
         """The answer to `request` if it can be had without any call, else None."""
         return None
 
+    def open(self) -> None:
+        """Make ready what a call needs, so that what is wrong with it is found before the first.
+
+        Raises UserError. Without it a call does the same.
+        """
+
     def close(self) -> None:
         """Give back connections and files; the next request opens them again."""
 

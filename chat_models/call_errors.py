@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,35 @@ _WORKED_FOR = (408, 409)
 """Statuses below 500 that may follow work, and so may be billed."""
 _UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """Errors of httpx before any byte of a request is sent."""
+
+
+_PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+
+
+def check_certificates() -> None:
+    """Raise UserError if the environment names certificates that are not there.
+
+    The client would show no name for a missing file, and ignore a missing folder.
+    """
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        value = os.environ.get(name)
+        if value and not any(map(os.path.exists, value.split(os.pathsep))):
+            raise UserError(f"{name}={value}: no such file or folder. Correct it or unset it")
+
+
+def client_fault(error: Exception, shown: Callable[[str], str]) -> str:
+    """The line that says why no client could be made, and which variables it was made from.
+
+    A proxy's address may hold a password, so only its variable is named.
+    """
+    names = [n for name in _PROXIES for n in (name, name.lower())]
+    there = [name for name in (*names, *_CERTIFICATES) if os.environ.get(name)]
+    named = f" Check the environment: {', '.join(there)}" if there else ""
+    if "socksio" in str(error):
+        named += ". A SOCKS proxy needs one more package. Run: pip install socksio"
+    line = one_line(shown(f"{type(error).__name__}: {error}")).rstrip(".")
+    return f"no connection to a server can be prepared ({line}).{named}"
 
 
 def read_error(error: Exception, model: str, address: str, shown: Callable[[str], str]) -> Trouble:

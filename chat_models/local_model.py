@@ -26,6 +26,12 @@ from chat_models.base import (
 )
 from chat_models.cache import ReplyCache, Stored, key_of
 from chat_models.grammar import Grammar
+from chat_models.sent_options import (
+    AS_REQUESTED,
+    Temperature,
+    at_temperature,
+    temperature_setting,
+)
 from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from harness.errors import UserError
 from harness.fingerprint import versions
@@ -77,10 +83,17 @@ class LocalModel(ChatModel, TokenScorer):
 
     libraries = _LIBRARIES
 
-    def __init__(self, model: str, *, cache: ReplyCache | Path | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        cache: ReplyCache | Path | None = None,
+        temperature: Temperature = AS_REQUESTED,
+    ) -> None:
         self._path = resolve_weights(model)
         self.name = model if model in PACKAGED else self._path.stem
         self._cache = ReplyCache(cache) if isinstance(cache, Path) else cache
+        self._temperature = temperature
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -102,10 +115,12 @@ class LocalModel(ChatModel, TokenScorer):
 
     def settings(self) -> Mapping[str, JSON]:
         """The weights and the libraries: another version may round, and so reply, otherwise."""
-        return {"model": self.name, "weights": self._hash, "libraries": versions(_LIBRARIES)}
+        found = {"model": self.name, "weights": self._hash, "libraries": versions(_LIBRARIES)}
+        return found | temperature_setting(self._temperature)
 
     def complete(self, request: Request) -> Reply | Failure:
         """The answer to one request, from the cache or the model."""
+        request = at_temperature(request, self._temperature)
         with self._lock:
             answer = replay(converse(request, self._rungs), lambda ask: self._reply(request, ask))
         assert answer is not None
@@ -113,6 +128,7 @@ class LocalModel(ChatModel, TokenScorer):
 
     def recall(self, request: Request) -> Reply | Failure | None:
         """The answer that the cache holds, None where the model would have to run."""
+        request = at_temperature(request, self._temperature)
         return replay(converse(request, self._rungs), lambda ask: self._stored(request, ask))
 
     def count_tokens(self, messages: Sequence[Message]) -> int:

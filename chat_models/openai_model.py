@@ -27,10 +27,16 @@ from chat_models.base import (
 )
 from chat_models.budget import Budget, Reservation
 from chat_models.cache import ReplyCache, Stored, key_of
-from chat_models.call_errors import read_error
+from chat_models.call_errors import check_certificates, client_fault, read_error
 from chat_models.pace import Pace, backoff
 from chat_models.prices import Prices
 from chat_models.responses import Trouble, read_completion
+from chat_models.sent_options import (
+    AS_REQUESTED,
+    Temperature,
+    at_temperature,
+    temperature_setting,
+)
 from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from chat_models.tokens import estimate_messages, estimate_text
 from harness.errors import UserError
@@ -99,7 +105,8 @@ class OpenAIModel(ChatModel):
     Retry-After says. A wrong key, an unknown model and an address that can't be reached raise
     UserError, and so do GIVE_UP_AFTER requests that fail in a row if none was ever answered: every
     further call would fail in the same way. An account without credit raises BudgetReached.
-    `extra_body` is sent along as it is. Without a `cache` no reply outlives the call.
+    `extra_body` is sent along as it is; `temperature` replaces that of every request, None leaves
+    it out. Without a `cache` no reply outlives the call.
     """
 
     libraries = ("openai", "pydantic")
@@ -121,6 +128,7 @@ class OpenAIModel(ChatModel):
         first_wait: float = 1.0,
         context: int | None = None,
         extra_body: Mapping[str, JSON] | None = None,
+        temperature: Temperature = AS_REQUESTED,
         seed: int = 0,
     ) -> None:
         if max_in_flight < 1:
@@ -140,6 +148,7 @@ class OpenAIModel(ChatModel):
         Pace(requests_per_minute)  # refuses a wrong rate now and not at the first call
         self._timeout, self._retries, self._first_wait = timeout, retries, first_wait
         self._extra_body, self._seed = dict(extra_body or {}), seed
+        self._temperature = temperature
         self._length_name = "max_tokens"
         self._reached = self._answered = self._admitted = False
         self._unanswered = 0
@@ -165,7 +174,8 @@ class OpenAIModel(ChatModel):
 
     def settings(self) -> Mapping[str, JSON]:
         """The model, its address and what else is sent along."""
-        return {"model": self.name, "address": self.address, "extra_body": self._extra_body}
+        found = {"model": self.name, "address": self.address, "extra_body": self._extra_body}
+        return found | temperature_setting(self._temperature)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """An estimate: the tokenizer is the server's."""
@@ -188,10 +198,14 @@ class OpenAIModel(ChatModel):
         cache = self._cache
         if cache is None:
             return None
-        request = _encodable(request)
+        request = self._as_sent(request)
         known = self._known_rung(request)
         conversation = converse(request, LADDER if known is None else (known,))
         return replay(conversation, lambda ask: self._stored(request, ask))
+
+    def open(self) -> None:
+        """Start the client. Raises UserError for proxies or certificates that it can't use."""
+        self._start()
 
     def close(self) -> None:
         """Close connections and the cache; the next request opens them again."""
@@ -214,12 +228,16 @@ class OpenAIModel(ChatModel):
                     "chat models behind an address need one more package."
                     " Run: pip install 'recallbed[llm]'"
                 ) from None
-            client = AsyncOpenAI(
-                base_url=self.address,
-                api_key=self._key.value,
-                max_retries=0,
-                timeout=self._timeout,
-            )
+            check_certificates()
+            try:
+                client = AsyncOpenAI(
+                    base_url=self.address,
+                    api_key=self._key.value,
+                    max_retries=0,
+                    timeout=self._timeout,
+                )
+            except Exception as error:  # of whatever the environment names
+                raise UserError(client_fault(error, self._key.struck_out)) from None
             slots = asyncio.Semaphore(self._max_in_flight)
             pace = Pace(self._per_minute)
             self._engine = _Engine(os.getpid(), BackgroundLoop(), client, slots, pace)
@@ -230,7 +248,7 @@ class OpenAIModel(ChatModel):
 
         async def one(request: Request) -> Reply | Failure | None:
             try:
-                return self._counted(await self._answer(engine, batch, _encodable(request)))
+                return self._counted(await self._answer(engine, batch, self._as_sent(request)))
             except UserError as error:
                 batch.error = batch.error or error
                 return None
@@ -271,6 +289,9 @@ class OpenAIModel(ChatModel):
             except StopIteration as end:
                 answer: Reply | Failure = end.value
                 return answer, ask.rung
+
+    def _as_sent(self, request: Request) -> Request:
+        return _encodable(at_temperature(request, self._temperature))
 
     def _rung(self, engine: _Engine, place: bytes) -> Rung | None:
         if place not in engine.rungs and self._cache is not None:

@@ -15,6 +15,7 @@ from chat_models.cache import ReplyCache, choose_cache
 from chat_models.choose import chat_model, model_class
 from chat_models.dry_run import DryRun, Plan
 from chat_models.prices import Prices, read_prices
+from chat_models.sent_options import read_extra_body, read_temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class ChatOptions:
     max_cost: float | None = None
     prices: Path | None = None
     dry_run: bool = False
+    temperature: str | None = None
+    """"none" or a number, for every request; None for what each request says."""
+    extra_body: str | None = None
+    """JSON, or @FILE; None for nothing."""
     in_flight: int = 8
     requests_per_minute: float | None = None
     timeout: float = 120.0
@@ -48,6 +53,12 @@ class Chats:
         self.prices = read_prices(options.prices) if options.prices else Prices()
         file = choose_cache(options.replies)
         self.cache = ReplyCache(file) if file else None
+        self._sent: dict[str, Any] = {}
+        """What of the options changes every request; only there if it was given."""
+        if options.temperature is not None:
+            self._sent["temperature"] = read_temperature(options.temperature)
+        if options.extra_body is not None:
+            self._sent["extra_body"] = read_extra_body(options.extra_body)
         self._models: dict[str, ChatModel] = {}
 
     def __call__(self, name: str) -> ChatModel:
@@ -64,10 +75,15 @@ class Chats:
                 "context": self.options.context,
                 "retries": self.options.retries,
                 "first_wait": self.options.first_wait,
+                **self._sent,
             }
             known = inspect.signature(model_class(name)).parameters
             model = chat_model(name, **{k: v for k, v in given.items() if k in known})
-            self._models[name] = DryRun(model, self.prices) if self.options.dry_run else model
+            if self.options.dry_run:
+                model = DryRun(model, self.prices)
+            else:
+                model.open()
+            self._models[name] = model
         return self._models[name]
 
     def plans(self) -> dict[str, Plan]:

@@ -18,20 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chat_models.flags import (
-    BaseUrl,
-    DryRunFlag,
-    InFlight,
-    MaxCost,
-    MaxTokensTotal,
-    PriceTable,
-    Replies,
-)
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from harness.configurations import Configuration, parse_configurations
 from harness.errors import UserError
 
 if TYPE_CHECKING:
-    from chat_models.session import ChatOptions
     from harness.run_folder import OnExisting
 
 KEPT = "what was finished is kept; go on with --resume"
@@ -83,6 +74,7 @@ def task_options(command: Callable[..., None]) -> Callable[..., None]:
     return outer
 
 
+@chat_options
 def _read(
     system: Annotated[
         str | None,
@@ -117,13 +109,7 @@ def _read(
         str | None,
         typer.Option(metavar="NAME", help="openai:MODEL, local:smollm2, local:FILE.gguf."),
     ] = None,
-    base_url: BaseUrl = None,
-    replies: Replies = None,
-    max_tokens_total: MaxTokensTotal = None,
-    max_cost: MaxCost = None,
-    prices: PriceTable = None,
-    dry_run: DryRunFlag = False,
-    in_flight: InFlight = 8,
+    chat: ChatOptions = DEFAULT_CHAT,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
@@ -143,8 +129,6 @@ def _read(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> TaskOptions:
-    from chat_models.session import ChatOptions
-
     if system is None:
         raise UserError("no memory system named. Try --system turns")
     if overwrite and (resume or retry_failed):
@@ -157,15 +141,7 @@ def _read(
         label=_chosen(configurations, label),
         system_settings=_settings(system_set or []),
         chat_model=chat_model,
-        chats=ChatOptions(
-            base_url=base_url,
-            replies=replies,
-            max_tokens_total=max_tokens_total,
-            max_cost=max_cost,
-            prices=prices,
-            dry_run=dry_run,
-            in_flight=in_flight,
-        ),
+        chats=chat,
         data=data,
         split=split,
         limit=limit,

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from chat_models.flags import (
-    BaseUrl,
-    DryRunFlag,
-    InFlight,
-    MaxCost,
-    MaxTokensTotal,
-    PriceTable,
-    Replies,
-)
-from chat_models.session import ChatOptions
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from harness.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,6 +73,7 @@ def score_options(command: Callable[..., None]) -> Callable[..., None]:
     return outer
 
 
+@chat_options
 def _read(
     predictions: Annotated[
         Path,
@@ -105,13 +97,7 @@ def _read(
         typer.Option(metavar="NAME", help="The judge: openai:MODEL, local:smollm2, ..."),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="Verdicts a session; most of them decide.")] = 1,
-    base_url: BaseUrl = None,
-    replies: Replies = None,
-    max_tokens_total: MaxTokensTotal = None,
-    max_cost: MaxCost = None,
-    prices: PriceTable = None,
-    dry_run: DryRunFlag = False,
-    in_flight: InFlight = 8,
+    chat: ChatOptions = DEFAULT_CHAT,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the verdicts. Default: runs/TASK-judge-..., resumed."),
@@ -133,17 +119,11 @@ def _read(
         judge = JudgeOptions(
             chat_model=chat_model,
             votes=votes,
-            chats=ChatOptions(
-                base_url=base_url,
-                replies=replies,
-                max_tokens_total=max_tokens_total,
-                max_cost=max_cost,
-                prices=prices,
-                dry_run=dry_run,
-                in_flight=in_flight,
-            ),
+            chats=chat,
             out=out,
             on_existing="overwrite" if overwrite else on_existing,
             retry_failed=retry_failed,
         )
-    return ScoreOptions(predictions, data, split, scorer, assign, judge, dry_run, seed, as_json)
+    return ScoreOptions(
+        predictions, data, split, scorer, assign, judge, chat.dry_run, seed, as_json
+    )

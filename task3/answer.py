@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chat_models.flags import (
-    BaseUrl,
-    DryRunFlag,
-    InFlight,
-    MaxCost,
-    MaxTokensTotal,
-    PriceTable,
-    Replies,
-)
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +19,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@chat_options
 def answer(
     chat_model: Annotated[
         str | None,
@@ -81,13 +74,7 @@ def answer(
         int, typer.Option(min=0, help="Seed of the order in the prompt and of the intervals.")
     ] = 0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply.")] = 1024,
-    base_url: BaseUrl = None,
-    replies: Replies = None,
-    max_tokens_total: MaxTokensTotal = None,
-    max_cost: MaxCost = None,
-    prices: PriceTable = None,
-    dry_run: DryRunFlag = False,
-    in_flight: InFlight = 8,
+    chat: ChatOptions = DEFAULT_CHAT,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. Default: runs/task3-answer-..., resumed.")
     ] = None,
@@ -118,7 +105,6 @@ def answer(
         if not retriever and (setting or label or depth):
             raise UserError("--set, --label and --depth are for a --retriever, and none is named")
 
-        from chat_models.session import ChatOptions
         from corpus.custom import is_custom
         from corpus.pools import STRATEGIES
         from harness.configurations import parse_configurations
@@ -153,15 +139,7 @@ def answer(
                 out=out,
                 on_existing="overwrite" if overwrite else "resume" if go_on else "refuse",
                 retry_failed=retry_failed,
-                chat=ChatOptions(
-                    base_url=base_url,
-                    replies=replies,
-                    max_tokens_total=max_tokens_total,
-                    max_cost=max_cost,
-                    prices=prices,
-                    dry_run=dry_run,
-                    in_flight=in_flight,
-                ),
+                chat=chat,
                 store=partial(choose_store, None),
             ),
             as_json,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chat_models.dry_run import Plan
-from chat_models.session import open_chats
+from chat_models.session import Chats, open_chats
 from harness.errors import UserError
 from harness.progress import progress
 from task3.config import SweepConfig
@@ -43,6 +43,14 @@ def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
     if not plans:
         raise UserError("--dry-run: no retriever here asks a chat model")
     return plans
+
+
+def planned(chats: Chats) -> list[str]:
+    """What a dry run of another command came to. Raises UserError if it asks no model."""
+    plans = chats.plans()
+    if not plans:
+        raise UserError("--dry-run: no retriever here asks a chat model")
+    return report(plans)
 
 
 def report(plans: Mapping[str, Plan]) -> list[str]:

@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chat_models.flags import (
-    BaseUrl,
-    DryRunFlag,
-    InFlight,
-    MaxCost,
-    MaxTokensTotal,
-    PriceTable,
-    Replies,
-)
-from chat_models.session import ChatOptions
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from harness.errors import UserError
 from task1.score_options import KEPT, JudgeOptions
 
@@ -58,6 +49,7 @@ def judge_options(command: Callable[..., None]) -> Callable[..., None]:
     return outer
 
 
+@chat_options
 def _read(
     judge_model: Annotated[
         str | None,
@@ -69,13 +61,7 @@ def _read(
         ),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="How often it is asked; most decide.")] = 1,
-    base_url: BaseUrl = None,
-    replies: Replies = None,
-    max_tokens_total: MaxTokensTotal = None,
-    max_cost: MaxCost = None,
-    prices: PriceTable = None,
-    dry_run: DryRunFlag = False,
-    in_flight: InFlight = 8,
+    chat: ChatOptions = DEFAULT_CHAT,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the verdicts. Default: runs/TASK-judge-..., resumed."),
@@ -89,7 +75,7 @@ def _read(
     if overwrite and (resume or retry_failed):
         raise UserError("--overwrite goes with neither --resume nor --retry-failed")
     if judge_model is None:
-        if dry_run or out or votes > 1 or resume or overwrite or retry_failed:
+        if chat.dry_run or out or votes > 1 or resume or overwrite or retry_failed:
             raise UserError(
                 "--votes, --out, --resume, --overwrite, --retry-failed and --dry-run are about"
                 " verdicts, and no --judge-model is named"
@@ -99,15 +85,7 @@ def _read(
     return JudgeOptions(
         chat_model=judge_model,
         votes=votes,
-        chats=ChatOptions(
-            base_url=base_url,
-            replies=replies,
-            max_tokens_total=max_tokens_total,
-            max_cost=max_cost,
-            prices=prices,
-            dry_run=dry_run,
-            in_flight=in_flight,
-        ),
+        chats=chat,
         out=out,
         on_existing="overwrite" if overwrite else on_existing,
         retry_failed=retry_failed,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+
 if TYPE_CHECKING:
     from harness.configurations import Configuration
 
@@ -15,6 +17,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@chat_options
 def predict(
     retriever: Annotated[
         list[str] | None,
@@ -46,6 +49,7 @@ def predict(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the choice among ties and of random retrievers.")
     ] = 0,
+    chat: ChatOptions = DEFAULT_CHAT,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("predictions.jsonl"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file if it is there.")
@@ -72,7 +76,7 @@ def predict(
         if label is not None and label not in labels:
             raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
         refuse_output(out, overwrite)
-        _run(configurations, label or labels[0], data, split, size, seed, out)
+        _run(configurations, label or labels[0], data, split, size, seed, chat, out)
 
 
 def _run(
@@ -82,27 +86,34 @@ def _run(
     split: str,
     size: int | None,
     seed: int,
+    chat: ChatOptions,
     out: Path,
 ) -> None:
     import gzip
 
+    from chat_models.session import open_chats
     from harness.errors import UserError
     from harness.files import write_atomically
     from harness.run_folder import encode_row
-    from harness.terminal import note
+    from harness.terminal import note, say
     from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
     from retrievers.registry import build_all
     from task3.answers import answer_all, bank_of
+    from task3.dry_run import planned
     from task3.released import load_released
 
     file = load_released(data, split, size)
-    run = RunContext(seed, bank_of(file), partial(choose_store, None))
-    retriever = build_all(configurations, run)[label]
-    try:
-        answers = answer_all(label, retriever, file, seed)
-    except MemoryError as error:
-        raise UserError(f"{label}: out of memory ({error})") from error
+    with open_chats(chat) as chats:
+        run = RunContext(seed, bank_of(file), partial(choose_store, None), chats=chats)
+        retriever = build_all(configurations, run)[label]
+        try:
+            answers = answer_all(label, retriever, file, seed)
+        except MemoryError as error:
+            raise UserError(f"{label}: out of memory ({error})") from error
+        if chat.dry_run:
+            say(*planned(chats))
+            return
     causes = "; ".join(f"{' '.join(c.split())}: {n}" for c, n in answers.failed.most_common())
     if not answers.rows:
         raise UserError(f"not one of {len(file.rows)} queries could be scored ({causes})")

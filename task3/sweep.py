@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chat_models.flags import (
-    BaseUrl,
-    DryRunFlag,
-    InFlight,
-    MaxCost,
-    MaxTokensTotal,
-    PriceTable,
-    Replies,
-)
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 
 if TYPE_CHECKING:
     from task3.config import SweepConfig
@@ -25,6 +17,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@chat_options
 def sweep(
     retriever: Annotated[
         list[str] | None,
@@ -103,25 +96,7 @@ def sweep(
             metavar="SIZE", help="Most embeddings held in memory, such as 512MB; more go on disk."
         ),
     ] = None,
-    base_url: BaseUrl = None,
-    replies: Replies = None,
-    max_tokens_total: MaxTokensTotal = None,
-    max_cost: MaxCost = None,
-    prices: PriceTable = None,
-    dry_run: DryRunFlag = False,
-    in_flight: InFlight = 8,
-    requests_per_minute: Annotated[
-        float | None,
-        typer.Option("--requests-per-minute", help="Most calls started in a minute."),
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for the whole of a call.")] = 120.0,
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often a call that failed on its way is made again.")
-    ] = 5,
-    context: Annotated[
-        int | None,
-        typer.Option(help="Tokens that prompt and reply may have together, where no one tells."),
-    ] = None,
+    chat: ChatOptions = DEFAULT_CHAT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> None:
     """Score pools of memories and report recall against the number of distractors.
@@ -135,7 +110,6 @@ def sweep(
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
-        from chat_models.session import ChatOptions
         from corpus.pools import STRATEGIES
         from indexes.embedding_store import choose_store
         from task3.config import SweepConfig
@@ -164,21 +138,9 @@ def sweep(
             keep_scores=keep_scores,
             store=partial(choose_store, store),
             max_memory=None if max_memory is None else parse_size("--max-memory", max_memory),
-            chat=ChatOptions(
-                base_url=base_url,
-                replies=replies,
-                max_tokens_total=max_tokens_total,
-                max_cost=max_cost,
-                prices=prices,
-                dry_run=dry_run,
-                in_flight=in_flight,
-                requests_per_minute=requests_per_minute,
-                timeout=timeout,
-                context=context,
-                retries=retries,
-            ),
+            chat=chat,
         )
-        if dry_run:
+        if chat.dry_run:
             _plan(config, as_json)
         else:
             _run(config, as_json)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+
 if TYPE_CHECKING:
     from corpus.material import Material
     from harness.configurations import Configuration
@@ -18,6 +20,7 @@ SHOWN = 30
 
 
 @app.command()
+@chat_options
 def tune_command(
     retriever: Annotated[
         list[str] | None,
@@ -76,6 +79,7 @@ def tune_command(
     store: Annotated[
         str | None, typer.Option(help="File of the embedding store, or none, as for task3.sweep.")
     ] = None,
+    chat: ChatOptions = DEFAULT_CHAT,
     out: Annotated[Path, typer.Option(help="The settings file to write.")] = Path("tuned.json"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file if it is there.")
@@ -93,10 +97,12 @@ def tune_command(
     from harness.terminal import say
 
     with one_line_errors(DataError, OSError):
+        from chat_models.session import open_chats
         from corpus.material import gather
         from corpus.pools import STRATEGIES
         from indexes.embedding_store import choose_store
         from retrievers.base import RunContext
+        from task3.dry_run import planned
         from task3.grid import parse_grid
         from task3.tuning import OBJECTIVES, tune
 
@@ -117,10 +123,15 @@ def tune_command(
             None if distractors is None else parse_numbers("--distractors", distractors),
             parse_numbers("--pool-seeds", pool_seeds, minimum=0),
         )
-        run = RunContext(seed, material.data.bank, partial(choose_store, store))
-        found = tune(
-            material, run, configurations, target, candidates, folds, objectives[objective], k
-        )
+        with open_chats(chat) as chats:
+            bank = material.data.bank
+            run = RunContext(seed, bank, partial(choose_store, store), chats=chats)
+            found = tune(
+                material, run, configurations, target, candidates, folds, objectives[objective], k
+            )
+            if chat.dry_run:
+                say(*planned(chats))
+                return
         say(*report(found, k))
         _write(out, found, material, configurations, {"objective": objective, "k": k})
 
