@@ -7,11 +7,13 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.metrics import display_order, ranked
+import numpy as np
+
+from analysis.metrics import display_order
 from chat_models.base import Usage
 from corpus.records import MemoryItem
-from harness.errors import UserError
 from memory.base import NOTHING_USED, Hit, SystemFailure, visible
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 
 _LOCKS: dict[int, threading.Lock] = {}
@@ -39,17 +41,11 @@ def rank(retriever: Retriever, query: str, items: Sequence[MemoryItem], k: int) 
     if not distinct:
         return Found()
     pool = [visible(item) for item in distinct]
-    try:
-        with _lock_of(retriever):
-            result = retriever.score(query, pool)
-        scored = result if isinstance(result, Scored) else Scored(result)
-        scores = ranked(scored.scores, len(pool))
-    except RetrieverError as error:
-        raise SystemFailure(str(error.cause)) from error
-    except (MemoryError, UserError):
-        raise
-    except Exception as error:
-        raise SystemFailure(f"retriever: {type(error).__name__}: {error}") from error
+    with _lock_of(retriever):
+        [scored] = attempt(retriever, [query], [pool])
+    if isinstance(scored, RetrieverError):
+        raise SystemFailure(str(scored.cause)) from scored
+    scores = np.asarray(scored.scores, np.float32)
     hits = tuple(Hit(distinct[i], float(scores[i])) for i in display_order(scores, max(k, 0)))
     return Found(hits, _usage(scored))
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from chat_models.dry_run import Plan
 from chat_models.session import open_chats
+from harness.cause import cause_of
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical, short_hash
@@ -125,7 +126,7 @@ def _do(parts: Parts, task: Task[R], name: str) -> Done:
     except (UserError, OSError, MemoryError):
         raise
     except Exception as crash:  # of anyone's class: counted like a failure, in its words
-        error = f"{type(crash).__name__}: {crash}"
+        error = cause_of(crash)
     finally:
         system.close()
     used = system.take_usage()

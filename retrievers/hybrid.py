@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from corpus.records import Memory
+from harness.cause import cause_of
 from harness.errors import UserError
+from retrievers.attempt import ask
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
@@ -141,29 +143,11 @@ class Hybrid(Retriever):
     def _score_all(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:
-        by_leg = [self._ask(one, queries, pools) for one in self.legs]
+        by_leg = [ask(one, queries, pools) for one in self.legs]
         return [
             self.fuse(query, len(pool), [results[i] for results in by_leg])
             for i, (query, pool) in enumerate(zip(queries, pools, strict=True))
         ]
-
-    @staticmethod
-    def _ask(
-        one: Retriever, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> Sequence[Result]:
-        try:
-            results = one.score_batch(queries, pools)
-            if len(results) != len(queries):
-                raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
-        except (MemoryError, UserError):
-            raise
-        except Exception as error:
-            if len(queries) > 1:
-                raise  # whoever asked tries each query alone
-            if not isinstance(error, RetrieverError):
-                error = RetrieverError(f"{type(error).__name__}: {error}")
-            return [error]
-        return results
 
     def fuse(self, query: str, size: int, results: Sequence[Result]) -> Scored | RetrieverError:
         """Fuse what the legs gave for a pool of `size`; the failure of one, with its name."""
@@ -178,7 +162,12 @@ class Hybrid(Retriever):
             return RetrieverError(str(error))
         weights = list(self.weights)
         if self.use_trust:
-            trusts = [max(one.trust(query), LEAST_TRUST) for one in self.legs]
+            try:
+                trusts = [
+                    self._trust(*one, query) for one in zip(self.names, self.legs, strict=True)
+                ]
+            except RetrieverError as error:
+                return error
             weights = [weight * trust for weight, trust in zip(weights, trusts, strict=True)]
         usages = [one.usage for one in found]
         repairs: Counter[str] = Counter()
@@ -195,6 +184,15 @@ class Hybrid(Retriever):
             ),
             repairs=dict(repairs),
         )
+
+    @staticmethod
+    def _trust(name: str, one: Retriever, query: str) -> float:
+        try:
+            return max(float(one.trust(query)), LEAST_TRUST)
+        except (MemoryError, UserError):
+            raise
+        except Exception as error:
+            raise RetrieverError(f"leg {name}: trust: {cause_of(error)}") from error
 
     @staticmethod
     def _leg(name: str, scored: Scored, size: int) -> Leg:

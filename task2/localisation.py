@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import above_tied, ranked, recall_at, recall_bounds, reciprocal_rank
+from analysis.metrics import above_tied, recall_at, recall_bounds, reciprocal_rank
 from analysis.statistics import Bootstrap, Floats
 from corpus.records import Memory, Task2Row
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.attempt import attempt, prepare
+from retrievers.base import Retriever, RetrieverError
 from task2.actions import Action, deeds
 
 JSON = Any
@@ -39,8 +40,8 @@ def localisation(
     """Recall@1 and E[RR] over sessions with one memory to change among several.
 
     Sessions without a change, with several, or with a pool of one (where any retriever is right)
-    are counted and in no mean, and so are those that the retriever fails on, by cause. A session
-    fails if one of its turns does.
+    are counted and in no mean, and so are those that the retriever fails on, by cause, whatever it
+    raises. A session fails if one of its turns does. Raises UserError as `retrievers.attempt`.
     """
     asked, left_out = [], Counter[str]()
     for row in rows:
@@ -53,9 +54,11 @@ def localisation(
             left_out["without a user turn"] += 1
         else:
             asked.append((row, targets[0]))
-    retriever.prepare_once(
-        sorted({query for row, _ in asked for query in _queries(row)}),
-        sorted({m for row, _ in asked for m in _pool(row)}, key=lambda m: (m.text, m.label or "")),
+    prepare(
+        label,
+        retriever,
+        (query for row, _ in asked for query in _queries(row)),
+        (memory for row, _ in asked for memory in _pool(row)),
     )
     places: list[Place] = []
     failed: Counter[str] = Counter()
@@ -93,13 +96,10 @@ def best_over_turns(
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Each memory's best score over the queries, shape (len(pool),). Raises RetrieverError."""
     found = []
-    for result in retriever.score_batch(queries, [pool] * len(queries)):
+    for result in attempt(retriever, queries, [pool] * len(queries)):
         if isinstance(result, RetrieverError):
             raise result
-        try:
-            found.append(ranked(result.scores if isinstance(result, Scored) else result, len(pool)))
-        except ValueError as error:
-            raise RetrieverError(str(error)) from None
+        found.append(np.asarray(result.scores, np.float32))
     best: np.ndarray[Any, np.dtype[np.float32]] = np.max(found, axis=0)
     return best
 

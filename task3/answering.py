@@ -26,9 +26,9 @@ from harness.files import write_atomically
 from harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
 from harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
+from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError, RunContext, Usage
 from retrievers.registry import build_all, describe
-from task3.attempt import attempt
 from task3.choice import Choice, ask, load_prompt, shuffled
 from task3.use import THRESHOLD, overlap
 
@@ -176,8 +176,8 @@ class Answering:
     def _prepare(self) -> None:
         if self.retriever is not None and not self._prepared:
             pools = self.material.pools
-            memories = sorted(set(pools.memories), key=lambda m: (m.text, m.label or ""))
-            self.retriever.prepare_once(sorted({row.query for row in pools.rows}), memories)
+            label = self.config.label or ""
+            prepare(label, self.retriever, (row.query for row in pools.rows), pools.memories)
             self._prepared = True
 
 

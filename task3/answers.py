@@ -10,10 +10,9 @@ import numpy as np
 
 from analysis.official import prediction_row
 from corpus.records import Memory, Task3File
-from harness.errors import UserError
 from harness.progress import progress
+from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError
-from task3.attempt import attempt
 from task3.order_check import check_order
 
 BATCH = 16
@@ -43,7 +42,8 @@ def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> 
     Raises UserError where the retriever can't be prepared, or its scores depend on the order in
     which queries are asked.
     """
-    _prepare(label, retriever, file)
+    memories = (memory for row in file.rows for memory in row.candidates)
+    prepare(label, retriever, (row.query for row in file.rows), memories)
     check_order(
         label,
         retriever,
@@ -67,16 +67,3 @@ def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> 
                 rows.append(chosen)
             advance(len(batch))
     return Answers(rows, failed, ties)
-
-
-def _prepare(label: str, retriever: Retriever, file: Task3File) -> None:
-    memories = {memory for row in file.rows for memory in row.candidates}
-    try:
-        retriever.prepare(
-            sorted({row.query for row in file.rows}),
-            sorted(memories, key=lambda m: (m.text, m.label or "")),
-        )
-    except (MemoryError, UserError):
-        raise
-    except Exception as error:
-        raise UserError(f"{label}: cannot be prepared ({type(error).__name__}: {error})") from error

@@ -8,9 +8,10 @@ from chat_models.dry_run import Plan
 from chat_models.session import Chats, open_chats
 from harness.errors import UserError
 from harness.progress import progress
+from retrievers.attempt import prepare
 from task3.config import SweepConfig
 from task3.scoring import Scorer
-from task3.setup import chat_models_of, open_sweep, places_of, prepare, task_size
+from task3.setup import chat_models_of, open_sweep, places_of, task_size
 
 HEDGE = (
     "tokens in: estimated where the tokenizer is a server's; tokens out and cost: the most that may"
@@ -29,7 +30,8 @@ def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
     with open_chats(config.chat) as chats:
         material, retrievers = open_sweep(config, chats)
         for label, retriever in retrievers.items():
-            prepare(retriever, material.pools)
+            queries = (row.query for row in material.pools.rows)
+            prepare(label, retriever, queries, material.pools.memories)
             notes = retriever.notes()
             if not chat_models_of(notes):
                 continue

@@ -13,10 +13,10 @@ from analysis.metrics import above_tied, ranked
 from corpus.pools import Pool, PoolSet
 from harness.configurations import Configuration
 from harness.progress import progress
+from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.registry import leg_finder
-from task3.attempt import attempt
 from task3.order_check import check_order
 
 BATCH = 16
@@ -69,8 +69,7 @@ class LegScores:
 
     def _score(self, label: str, retriever: Retriever, at: Pools) -> Iterator[Result]:
         rows, pools = self.pools.rows, self.pools.pools[at]
-        memories = sorted(set(self.pools.memories), key=lambda m: (m.text, m.label or ""))
-        retriever.prepare_once(sorted({row.query for row in rows}), memories)
+        prepare(label, retriever, (row.query for row in rows), self.pools.memories)
         if at == min(self.pools.pools):
             check_order(
                 label,

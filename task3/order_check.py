@@ -9,9 +9,9 @@ import numpy as np
 
 from corpus.records import Memory
 from harness.errors import UserError
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.rerank.base import NO_FIRST_STAGE, Reranker
-from task3.attempt import attempt
 from task3.setup import chat_models_of
 
 SAMPLE = 5

@@ -18,12 +18,13 @@ from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
 from harness.run_folder import RunFolder, open_run
+from retrievers.attempt import prepare
 from retrievers.base import Retriever
 from retrievers.registry import describe
 from task3.config import SweepConfig
 from task3.order_check import check_order
 from task3.scoring import Finished, Place, Scorer, Scores
-from task3.setup import chat_models_of, open_sweep, places_of, prepare, task_size
+from task3.setup import chat_models_of, open_sweep, places_of, task_size
 from task3.workers import run_tasks
 
 
@@ -103,7 +104,8 @@ class Sweep:
 
     def _scorer(self, label: str) -> Scorer:
         retriever = self.retrievers[label]
-        prepare(retriever, self.pools)
+        queries = (row.query for row in self.pools.rows)
+        prepare(label, retriever, queries, self.pools.memories)
         self.folder.manifest["notes"][label] = dict(retriever.notes())
         self._keep_prices()
         self.folder.write_manifest()

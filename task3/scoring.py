@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from analysis.rows import Reranked, Row, failed_row, scored_row
 from corpus.pools import Pool, PoolSet
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
-from task3.attempt import attempt
 
 Scores = NDArray[np.float32]
 Ints = NDArray[np.integer[Any]]

@@ -44,12 +44,6 @@ def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, R
     return material, retrievers
 
 
-def prepare(retriever: Retriever, pools: PoolSet) -> None:
-    """Tell a retriever of all that the run will score."""
-    memories = sorted(set(pools.memories), key=lambda m: (m.text, m.label or ""))
-    retriever.prepare_once(sorted({row.query for row in pools.rows}), memories)
-
-
 def places_of(pools: PoolSet) -> list[Place]:
     """All pools of a run in the order of its rows."""
     return [Place(*pool, query) for pool in pools.pools for query in range(len(pools.rows))]

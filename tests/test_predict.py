@@ -216,7 +216,9 @@ def test_a_failed_query_gets_no_row_and_is_counted_by_cause(
     assert result.exit_code == 0
     assert [row["benchmark_id"] for row in rows_of(place / "p.jsonl")] == ["q2"]
     last = result.stderr.splitlines()[-1]
-    assert last == ("no row for 2 of 3 queries (over quota: 1; ZeroDivisionError: by nought: 1)")
+    assert last == (
+        "no row for 2 of 3 queries (over quota: 1; ZeroDivisionError: by nought (owned.py:13): 1)"
+    )
 
 
 MISTAKES = {

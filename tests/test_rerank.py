@@ -13,6 +13,7 @@ from chat_models import ChatModel, Fence, chat_model
 from corpus.records import Memory
 from harness.configurations import parse_configurations
 from harness.errors import UserError
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
@@ -25,7 +26,6 @@ from retrievers.rerank.prompting import PromptReranker
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import PromptRerankerContract
 from retrievers.testing import RetrieverContract
-from task3.attempt import attempt
 from tests.conftest import HOUSE
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server

@@ -14,6 +14,7 @@ import pytest
 
 from chat_models import Budget, BudgetReached, chat_model
 from corpus.records import Memory
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.rerank.base import Cut
 from retrievers.rerank.full_context import FullContext
@@ -23,7 +24,6 @@ from retrievers.rerank.prompting import Conversation, PromptReranker
 from retrievers.rerank.replies import Order
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import INJECTIONS
-from task3.attempt import attempt
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, scripted_server
 

@@ -22,8 +22,8 @@ from harness.configurations import Configuration
 from harness.errors import UserError
 from harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is_row
 from retrievers import Retriever, RetrieverError, Scored, Usage
+from retrievers.attempt import attempt
 from retrievers.overlap import Overlap
-from task3.attempt import attempt
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from task3.sweep import app

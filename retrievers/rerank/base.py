@@ -15,6 +15,7 @@ from analysis.metrics import ranked
 from chat_models.base import Usage as ChatUsage
 from corpus.records import Memory
 from harness.errors import UserError
+from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
 from retrievers.registry import describe_leg, leg_finder
 
@@ -178,24 +179,15 @@ class Reranker(Retriever):
     ) -> list[Scored | RetrieverError]:
         if self.first_stage_name == NO_FIRST_STAGE:
             return [Scored(np.zeros(len(pool), np.float32)) for pool in pools]
-        results = self.first_stage.score_batch(queries, pools)
-        if len(results) != len(queries):
-            raise RetrieverError(
-                f"first stage {self.first_stage_name}: {len(results)} results"
-                f" for a batch of {len(queries)}"
-            )
         found: list[Scored | RetrieverError] = []
-        for result, pool in zip(results, pools, strict=True):
-            try:
-                if isinstance(result, RetrieverError):
-                    raise result
-                scored = result if isinstance(result, Scored) else Scored(result)
-                scores = ranked(scored.scores, len(pool))
+        for result in attempt(self.first_stage, queries, pools):
+            if isinstance(result, RetrieverError):
+                found.append(RetrieverError(f"first stage {self.first_stage_name}: {result.cause}"))
+            else:
+                used = result.usage
                 found.append(
-                    Scored(scores, scored.matched, usage=scored.usage, repairs=dict(scored.repairs))
+                    Scored(result.scores, result.matched, usage=used, repairs=result.repairs)
                 )
-            except (RetrieverError, ValueError) as error:
-                found.append(RetrieverError(f"first stage {self.first_stage_name}: {error}"))
         return found
 
     def _cut(self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]) -> Cut:

@@ -1,17 +1,18 @@
-"""Asking a retriever for scores so that a fault fails its own query alone."""
+"""Calling a retriever so that a fault fails its own query alone: all callers do it here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from operator import index
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from analysis.metrics import ranked
 from corpus.records import Memory
+from harness.cause import cause_of
 from harness.errors import UserError
 from retrievers.base import Retriever, RetrieverError, Scored, Usage
 
@@ -19,30 +20,56 @@ from retrievers.base import Retriever, RetrieverError, Scored, Usage
 def attempt(
     retriever: Retriever, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
 ) -> list[Scored | RetrieverError]:
-    """One result a query: scores as float32 of shape (len(pool),), or the cause of its failure.
+    """One result per query: scores as float32 of shape (len(pool),), or the cause of its failure.
 
-    What else a retriever says of a pool is checked too, and what is wrong with it fails the query.
-    A batch that crashes is tried again query by query. Raised are only MemoryError, and UserError
-    (a spent budget, a refused key): what would befall every other query too ends the run.
+    What else a retriever reports of a pool is checked too, and a fault in it fails the query.
+    Raises as `ask` does.
+    """
+    results = ask(retriever, queries, pools)
+    return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
+
+
+def ask(
+    retriever: Retriever, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+) -> list[ArrayLike | Scored | RetrieverError]:
+    """One result per query as the retriever gives it, unchecked, or the cause of its failure.
+
+    A batch that crashes is tried again query by query. Raises only MemoryError, and UserError (a
+    spent budget, a refused key): what would fail every other query too ends the run.
     """
     try:
-        results = retriever.score_batch(queries, pools)
+        results = list(retriever.score_batch(queries, pools))
         if len(results) != len(queries):
             raise RetrieverError(f"{len(results)} results for a batch of {len(queries)}")
     except (MemoryError, UserError):
         raise
     except Exception as error:
         if len(queries) > 1:
-            alone = [attempt(retriever, [q], [p]) for q, p in zip(queries, pools, strict=True)]
+            alone = [ask(retriever, [q], [p]) for q, p in zip(queries, pools, strict=True)]
             return [result for one in alone for result in one]
-        results = [_failure(error)]
-    return [_checked(r, len(pool)) for r, pool in zip(results, pools, strict=True)]
+        return [_failure(error)]
+    return results
+
+
+def prepare(
+    label: str, retriever: Retriever, queries: Iterable[str], memories: Iterable[Memory]
+) -> None:
+    """Announce all that a run will score, in any order and with repeats.
+
+    Raises MemoryError, and UserError if the retriever cannot be prepared.
+    """
+    try:
+        retriever.prepare_once(
+            sorted(set(queries)), sorted(set(memories), key=lambda m: (m.text, m.label or ""))
+        )
+    except (MemoryError, UserError):
+        raise
+    except Exception as error:
+        raise UserError(f"{label}: cannot be prepared ({cause_of(error)})") from error
 
 
 def _failure(error: Exception) -> RetrieverError:
-    if isinstance(error, RetrieverError):
-        return error
-    return RetrieverError(f"{type(error).__name__}: {error}")
+    return error if isinstance(error, RetrieverError) else RetrieverError(cause_of(error))
 
 
 def _checked(result: Any, size: int) -> Scored | RetrieverError:

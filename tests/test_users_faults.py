@@ -1,0 +1,214 @@
+"""Whatever a user's retriever raises is a counted failure of its query, wherever it is called."""
+
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from corpus.records import Memory, MemoryItem, Task2Row, Turn
+from harness.cause import cause_of
+from harness.configurations import Configuration, parse_configurations
+from harness.errors import UserError
+from memory.base import SystemFailure
+from memory.search import rank
+from retrievers.attempt import ask, attempt, prepare
+from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.hybrid import Hybrid
+from retrievers.overlap import Overlap
+from retrievers.rerank.base import Cut, Reranked, Reranker
+from task2.localisation import localisation
+from task2.score import app as task2_app
+from task3.config import SweepConfig
+from task3.run import run_sweep
+from task3.tune import app as tune_app
+from tests.conftest import WriteRelease
+
+POOL = [Memory("likes tea"), Memory("has cat")]
+GIVEN = (MemoryItem("Likes green tea", "m1"), MemoryItem("Has a cat", "m2"))
+GOLD = (MemoryItem("Likes green tea with milk", "m1_updated"), GIVEN[1])
+
+
+class Divides(Overlap):
+    """Raises for the queries that say so."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        if "nought" in query:
+            return 1 / (len(query) - len(query))
+        return super().score(query, pool)
+
+
+class Distrusts(Overlap):
+    """Cannot say how far it may be trusted."""
+
+    def trust(self, query: str) -> float:
+        return float({"tea": 1.0}[query])
+
+
+class Unprepared(Overlap):
+    """Cannot be prepared."""
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        raise RuntimeError("no\nmodel")
+
+
+class Backwards(Reranker):
+    """Reverses the first stage."""
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        return [Reranked([float(i) for i in range(len(cut.texts))]) for cut in cuts]
+
+
+def line_of(method: Any, word: str) -> str:
+    """`file:line` of the first line of a method that holds a word."""
+    lines, first = inspect.getsourcelines(method)
+    return f"{Path(__file__).name}:{first + next(i for i, s in enumerate(lines) if word in s)}"
+
+
+DIVIDED = f"ZeroDivisionError: division by zero ({line_of(Divides.score, '1 /')})"
+
+
+def test_task_2_counts_it_and_goes_on() -> None:
+    rows = [
+        Task2Row(f"q{i}", f"s{i}", (), (Turn("user", text),), GIVEN, i, GOLD)
+        for i, text in enumerate(("green tea", "nought"))
+    ]
+    found = localisation(rows, "divides", Divides())
+    assert (found["attempted"], found["scored"]) == (2, 1)
+    assert found["failed"] == {DIVIDED: 1}
+    assert found["recall@1"]["mean"] == 1
+
+
+def task2(tmp_path: Path, name: str) -> Any:
+    rows = tmp_path / "p.jsonl"
+    rows.write_text(json.dumps({"benchmark_id": "none"}) + "\n")
+    sample = Path(inspect.getfile(Task2Row)).parent / "sample" / "dev" / "task2"
+    [first, *_] = (sample / "reference_output.jsonl").read_text().splitlines()
+    value = json.loads(first)
+    rows.write_text(
+        json.dumps({"benchmark_id": value["benchmark_id"], "answer": value["gold"]["answer"]})
+    )
+    words = [str(rows), "--json", "--retriever", f"x={__name__}:{name}"]
+    return CliRunner().invoke(task2_app, words)
+
+
+class Always(Overlap):
+    """Raises for every query."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        raise KeyError("always")
+
+
+def test_the_command_of_task_2_reports_it(tmp_path: Path) -> None:
+    result = task2(tmp_path, "Always")
+    assert result.exit_code == 0, result.stderr
+    [found] = json.loads(result.stdout)["localisation"]
+    place = line_of(Always.score, "raise")
+    assert found["failed"] == {f"KeyError: 'always' ({place})": found["attempted"]}
+    assert found["recall@1"] is None
+
+
+def test_what_cannot_be_prepared_is_one_line_in_every_command(
+    tmp_path: Path, write_release: WriteRelease
+) -> None:
+    root = write_release([(f"what {i}", ["likes tea", "has cat"], 0) for i in range(10)])
+    said = (
+        f"x: cannot be prepared (RuntimeError: no model ({line_of(Unprepared.prepare, 'raise')}))"
+    )
+    result = task2(tmp_path, "Unprepared")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {said}\n"
+    configuration = Configuration("x", f"{__name__}:Unprepared", {})
+    config = SweepConfig(
+        (configuration,), root, pools="released", distractors=(1,), out=tmp_path / "run"
+    )
+    with pytest.raises(UserError) as caught:
+        run_sweep(config)
+    assert str(caught.value) == said
+    words = ["--retriever", f"x={__name__}:Unprepared", "--data", str(root), "--pools", "released"]
+    tuned = CliRunner().invoke(
+        tune_app, [*words, "--distractors", "1", "--out", str(tmp_path / "t.json")]
+    )
+    assert tuned.exit_code == 2
+    assert "Traceback" not in tuned.stderr
+    with pytest.raises(MemoryError):
+        prepare("x", Starved(), ["a"], POOL)
+
+
+class Starved(Overlap):
+    """Has no memory left."""
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        raise MemoryError
+
+
+def test_the_search_of_a_memory_system_fails_its_query() -> None:
+    with pytest.raises(SystemFailure) as caught:
+        rank(Divides(), "nought", GIVEN, 1)
+    assert caught.value.cause == DIVIDED
+
+
+@pytest.mark.parametrize("kind", ["hybrid", "reranker"])
+def test_a_leg_or_a_first_stage_fails_its_query_alone(kind: str) -> None:
+    whole: Retriever = (
+        Hybrid.of({"good": Overlap(), "bad": Divides()})
+        if kind == "hybrid"
+        else Backwards.over(Divides())
+    )
+    # Asked directly, as a user's own reranker asks its first stage.
+    results = whole.score_batch(["tea", "nought", "cat"], [POOL] * 3)
+    first, second, third = results
+    assert isinstance(first, Scored)
+    assert isinstance(third, Scored)
+    assert isinstance(second, RetrieverError)
+    assert second.cause == f"{'leg bad' if kind == 'hybrid' else 'first stage Divides'}: {DIVIDED}"
+
+
+def test_a_leg_that_cannot_tell_its_trust_fails_its_query_alone() -> None:
+    hybrid = Hybrid.of({"good": Overlap(), "bad": Distrusts()})
+    first, second = hybrid.score_batch(["tea", "cat"], [POOL] * 2)
+    assert isinstance(first, Scored)
+    assert isinstance(second, RetrieverError)
+    place = line_of(Distrusts.trust, "tea")
+    assert second.cause == f"leg bad: trust: KeyError: 'cat' ({place})"
+
+
+def test_a_sweep_keeps_the_line_of_the_users_code(
+    tmp_path: Path, write_release: WriteRelease
+) -> None:
+    root = write_release([(text, ["likes tea", "has cat"], 0) for text in ("tea", "nought")])
+    configurations = parse_configurations([f"x={__name__}:Divides"], [])
+    run_sweep(
+        SweepConfig(
+            configurations, root, pools="released", distractors=(1,), out=tmp_path / "run", ks=(1,)
+        )
+    )
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
+    assert [row["error"] for row in rows] == [None, DIVIDED]
+
+
+class Short(Overlap):
+    """One result too few for a batch, whatever its size."""
+
+    def score_batch(self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]) -> list[Any]:
+        return super().score_batch(queries, pools)[1:]
+
+
+def test_a_batch_of_the_wrong_length_fails_each_of_its_queries() -> None:
+    for found in (ask(Short(), ["tea", "cat"], [POOL] * 2), attempt(Short(), ["tea"], [POOL])):
+        for one in found:
+            assert isinstance(one, RetrieverError)
+            assert one.cause == "0 results for a batch of 1"
+
+
+def test_a_cause_names_the_users_innermost_line_and_stays_on_one_line() -> None:
+    def inner() -> None:
+        json.loads("{\n")  # raises inside the standard library
+
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        inner()
+    assert cause_of(caught.value).endswith(f"({line_of(inner, 'loads')})")
+    assert cause_of(ValueError("two\nlines \ud83d")) == "ValueError: two lines \\ud83d"
