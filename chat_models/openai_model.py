@@ -377,8 +377,11 @@ class OpenAIModel(ChatModel):
 
     def _share_probing(self, engine: _Engine, request: Request) -> None:
         """Let others look for the format too: what holds up this request is something else."""
-        if request.schema is not None:
-            engine.probing[self._rung_key(request)].widen()
+        if request.schema is None:
+            return
+        probing = engine.probing.get(self._rung_key(request))
+        if probing is not None:  # else the format is known
+            probing.widen()
 
     async def _is_admitted(self, engine: _Engine, batch: _Batch) -> bool:
         """Whether the server serves the key and the model: what it refuses then is one prompt.

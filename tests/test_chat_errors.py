@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,6 +267,16 @@ def test_the_format_is_looked_for_by_others_while_the_first_call_is_repeated() -
     with serving(choose) as server, client(server) as model:
         assert all(isinstance(answer, Reply) for answer in model.complete_all(requests))
     assert len(server.calls) == 3
+
+
+def test_a_call_fails_as_such_where_the_format_is_known_from_the_cache(tmp_path: Path) -> None:
+    with serving(one_bad("status 500")) as server:
+        with client(server, cache=tmp_path / "replies.sqlite") as model:
+            assert isinstance(model.complete(ask("a", Order)), Reply)
+        with client(server, cache=tmp_path / "replies.sqlite") as model:
+            failure = model.complete(ask("bad", Order))
+    assert isinstance(failure, Failure)
+    assert failure.cause is Cause.SERVER_ERROR
 
 
 def test_who_looks_for_the_format_after_another_found_it_uses_that() -> None:
