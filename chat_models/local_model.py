@@ -154,7 +154,10 @@ class LocalModel(ChatModel, TokenScorer):
         """
         with self._lock:
             rows = [self._row(prompt, continuation) for prompt, continuation in pairs]
-            return self._scored(rows)
+            # Equal inputs are scored once: in another row of a batch the last bits differ.
+            distinct = list(dict.fromkeys((tuple(ids), count) for ids, count in rows))
+            scored = dict(zip(distinct, self._scored(distinct), strict=True))
+            return [scored[tuple(ids), count] for ids, count in rows]
 
     def _row(self, prompt: str | Sequence[Message], text: str) -> tuple[list[int], int]:
         """The tokens of both, and how many of them are the continuation's."""
@@ -166,7 +169,7 @@ class LocalModel(ChatModel, TokenScorer):
             before = [start if start is not None else self._tokenizer.eos_token_id]
         return before + after, len(after)
 
-    def _scored(self, rows: Sequence[tuple[list[int], int]]) -> list[LogProbability | Failure]:
+    def _scored(self, rows: Sequence[tuple[Sequence[int], int]]) -> list[LogProbability | Failure]:
         import numpy as np
 
         limit = self.context

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,6 +51,13 @@ ALTER TABLE request ADD COLUMN crc INTEGER;
 UPDATE space SET crc = check_of(id, CAST(name AS BLOB), width);
 UPDATE request SET crc = check_of(CAST(key AS BLOB), CAST(settings AS BLOB))
 """
+# Made on demand: a store of an older recallbed has none, and an older one does without.
+_INPUTS = """
+CREATE TABLE IF NOT EXISTS input (
+    space INTEGER NOT NULL, input BLOB NOT NULL, text BLOB NOT NULL,
+    PRIMARY KEY (space, input, text)
+) WITHOUT ROWID
+"""
 
 
 class StoreError(UserError):
@@ -58,11 +65,15 @@ class StoreError(UserError):
 
 
 class Stored(NamedTuple):
-    """Vectors of some of the texts asked for: n places in the list, rows (n, width), cut marks."""
+    """Vectors of some of the texts asked for: n places in the list, rows (n, width), cut marks.
+
+    `inputs` are digests of what the model read, one a place; empty if the texts were not read.
+    """
 
     places: NDArray[np.int64]
     vectors: NDArray[np.float32]
     cut: NDArray[np.bool_]
+    inputs: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,25 +233,36 @@ class EmbeddingStore(SqliteFile):
         texts: Sequence[str],
         vectors: NDArray[np.float32],
         cut: NDArray[np.bool_],
+        inputs: Sequence[bytes] = (),
     ) -> NDArray[np.float32]:
         """Store vectors (len(texts), width), all or none; gives back those now in the store.
 
         Where another process was first with a text, its vector stays and is given back: so all
-        runs, and a run that was stopped and taken up again, work with the same bits.
+        runs, and a run that was stopped and taken up again, work with the same bits. With
+        `inputs`, digests of what the model reads of each text, the same holds of another text with
+        the same input: both have one vector.
         """
         name, kept = canonical(space), np.array(vectors, np.float32)
         of_space = check_of(name)
         keys = [_key(text) for text in texts]
         with self._transaction() as connection:
+            connection.execute(_INPUTS)
             number, width = self._space(connection, name) or self._new_space(
                 connection, name, vectors.shape[1]
             )
             for start in range(0, len(keys), _CHUNK):
                 known, _ = self._rows(connection, number, width, name, keys[start : start + _CHUNK])
+                some = list({*inputs[start : start + _CHUNK]})
+                alike = self._of_inputs(connection, number, width, name, some)
                 for i, key in enumerate(keys[start : start + _CHUNK], start):
                     if key in known:
                         kept[i] = known[key][0]
                         continue
+                    if inputs:
+                        kept[i] = alike.setdefault(inputs[i], kept[i])
+                        connection.execute(
+                            "INSERT OR IGNORE INTO input VALUES (?, ?, ?)", [number, inputs[i], key]
+                        )
                     data = kept[i].astype("<f4").tobytes()
                     crc = _check(of_space, key, int(cut[i]), data)
                     connection.execute(
@@ -258,10 +280,43 @@ class EmbeddingStore(SqliteFile):
         ).lastrowid
         assert number is not None
         connection.execute("DELETE FROM vector WHERE space = ?", [number])
+        connection.execute("DELETE FROM input WHERE space = ?", [number])
         connection.execute(
             "UPDATE space SET crc = ? WHERE id = ?", [check_of(number, name, width), number]
         )
         return number, width
+
+    def of_inputs(
+        self, space: Mapping[str, Any], inputs: Collection[bytes]
+    ) -> dict[bytes, NDArray[np.float32]]:
+        """The vectors that texts with these model inputs have, by input."""
+        name = canonical(space)
+        with self._transaction() as connection:
+            connection.execute(_INPUTS)
+            found = self._space(connection, name)
+            return self._of_inputs(connection, *found, name, list(inputs)) if found else {}
+
+    def _of_inputs(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        width: int,
+        name: str,
+        inputs: Sequence[bytes],
+    ) -> dict[bytes, NDArray[np.float32]]:
+        found: dict[bytes, NDArray[np.float32]] = {}
+        for start in range(0, len(inputs), _CHUNK):
+            chunk = inputs[start : start + _CHUNK]
+            marks = ",".join("?" * len(chunk))
+            pairs = connection.execute(
+                f"SELECT input, text FROM input WHERE space = ? AND input IN ({marks})",
+                [number, *chunk],
+            ).fetchall()
+            for first in range(0, len(pairs), _CHUNK):
+                some = pairs[first : first + _CHUNK]
+                rows, _ = self._rows(connection, number, width, name, [text for _, text in some])
+                found |= {one: rows[text][0] for one, text in some if text in rows}
+        return found
 
     def spaces(self) -> list[Space]:
         """All spaces with what they hold, the last used first."""
@@ -295,7 +350,9 @@ class EmbeddingStore(SqliteFile):
     def remove(self, spaces: Sequence[int]) -> None:
         """Forget these spaces with all their vectors, and give the room back to the disk."""
         with self._transaction() as connection:
+            connection.execute(_INPUTS)
             for number in spaces:
+                connection.execute("DELETE FROM input WHERE space = ?", [number])
                 connection.execute("DELETE FROM vector WHERE space = ?", [number])
                 connection.execute("DELETE FROM space WHERE id = ?", [number])
         with self._using() as connection:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,63 @@ _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
 _NO_LIMIT = 10**9
 _LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 _TOKENISED = 4096  # texts at once
+_READ = ("input_ids", "token_type_ids")
+_PADDED = 256  # texts at once if they are padded to the longest
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
+
+Role = Literal["query", "memory"]
+# The names of a model's prompts for each role, the first one that is not empty applies.
+_PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {
+    "query": ("query",),
+    "memory": ("document", "passage", "corpus"),
+}
+_TASKS: Mapping[Role, str] = {"query": "query", "memory": "document"}
+NO_PROMPT = "none"
+
+
+class Asymmetry(NamedTuple):
+    """What a model's own files say about encoding queries and memories differently.
+
+    `prompts` is the text before each; `routed` whether the model has a network for each.
+    """
+
+    prompts: Mapping[Role, str]
+    routed: bool
+
+
+def asymmetry(folder: Path) -> Asymmetry:
+    """Read the prompts of the model in `folder`, without loading it.
+
+    A query gets the prompt `query`, a memory the first of `document`, `passage` and `corpus`; if
+    there is none, the prompt that `default_prompt_name` names. Raises UserError for a file that
+    cannot be read.
+    """
+    config = _json(folder / "config_sentence_transformers.json", {})
+    modules = _json(folder / "modules.json", [])
+    try:
+        known: dict[str, Any] = config.get("prompts") or {}
+        default = known.get(config.get("default_prompt_name")) or ""
+        prompts: dict[Role, str] = {
+            role: next((known[name] for name in names if known.get(name)), default)
+            for role, names in _PROMPT_NAMES.items()
+        }
+        if not all(isinstance(prompt, str) for prompt in prompts.values()):
+            raise TypeError
+        routed = any(m["type"].rpartition(".")[2] in ("Router", "Asym") for m in modules)
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(
+            f"{folder}: config_sentence_transformers.json or modules.json has an unknown form"
+        ) from None
+    return Asymmetry(prompts, routed)
+
+
+def _json(path: Path, default: Any) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
 
 
 def resolve_model(name: str) -> Path:
@@ -83,9 +140,9 @@ def model_hash(folder: Path) -> str:
 class Encoder:
     """One model, loaded when first needed.
 
-    `device` is "auto" (CUDA where there is one), "cpu" or "cuda"; `max_tokens` overrides the
-    model's own limit, past which a text is cut. With a `store`, what is in it isn't encoded again.
-    Pickled without the model.
+    `device` is "auto" (CUDA if there is one), "cpu" or "cuda"; `max_tokens` overrides the model's
+    own limit, past which a text is cut. `prompts` override the model's own prompt for a role
+    ("none" for no prompt). Texts in a `store` are not encoded again. Pickled without the model.
     """
 
     def __init__(
@@ -95,12 +152,19 @@ class Encoder:
         batch_size: int = 64,
         max_tokens: int | None = None,
         store: EmbeddingStore | None = None,
+        prompts: Mapping[Role, str | None] | None = None,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: must be at least 1")
         self.name, self.batch_size = model, batch_size
         self.folder = resolve_model(model)
         self._device, self._max_tokens, self.store = device, max_tokens, store
+        own, self._routed = asymmetry(self.folder)
+        given = {role: text for role, text in (prompts or {}).items() if text is not None}
+        chosen = {**own, **given}
+        self.prompts: Mapping[Role, str] = {
+            role: "" if prompt == NO_PROMPT else prompt for role, prompt in chosen.items()
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_model"}
@@ -147,11 +211,17 @@ class Encoder:
         return None if limit is None or limit > _NO_LIMIT else int(limit)
 
     def settings(self) -> dict[str, Any]:
-        """What can change a vector: the weights, the limit in force, device and batch size.
+        """What can change a vector: the weights, the limit, the prompts, device and batch size.
 
         With a store these are remembered, so that a model whose vectors are all there isn't loaded.
         """
-        return {**self._in_force, "batch_size": self.batch_size}
+        prompts = {f"{role}_prompt": prompt for role, prompt in self.prompts.items()}
+        return {**self._in_force, **prompts, "batch_size": self.batch_size}
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a text has the same vector as a query and as a memory."""
+        return not self._routed and self.prompts["query"] == self.prompts["memory"]
 
     @cached_property
     def _in_force(self) -> dict[str, Any]:
@@ -186,11 +256,13 @@ class Encoder:
             "libraries": self._libraries,
         }
 
-    @cached_property
-    def _space(self) -> dict[str, Any]:
+    def _space(self, role: Role) -> dict[str, Any]:
         """What decides a vector, up to the 1e-7 that a batch makes."""
-        settings = {k: v for k, v in self._in_force.items() if k != "model"}
-        return {**settings, "normalised": True, "libraries": self._libraries}
+        found = {k: v for k, v in self._in_force.items() if k != "model"}
+        found |= {"normalised": True, "libraries": self._libraries, "inputs": "encoded once"}
+        if self.prompts[role]:
+            found["prompt"] = self.prompts[role]
+        return found | self._task(role)
 
     @cached_property
     def _libraries(self) -> dict[str, str]:
@@ -202,62 +274,129 @@ class Encoder:
         return model_hash(self.folder)
 
     def encode(
-        self, texts: Sequence[str], advance: Callable[[int], None] = lambda n: None
+        self,
+        texts: Sequence[str],
+        advance: Callable[[int], None] = lambda n: None,
+        role: Role = "memory",
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Unit vectors (len(texts), width) and a mask of the texts that were cut, in given order.
 
-        Vectors of one text made in two batches may differ by about 1e-7. Raises UserError where
-        the model yields a vector that isn't finite.
+        See `batches`.
         """
         vectors = np.empty((len(texts), self.width), np.float32)
         cut = np.zeros(len(texts), bool)
-        for places, rows, was_cut in self.batches(texts):
-            vectors[places], cut[places] = rows, was_cut
-            advance(len(places))
+        for made in self.batches(texts, role):
+            vectors[made.places], cut[made.places] = made.vectors, made.cut
+            advance(len(made.places))
         return vectors, cut
 
     @property
     def width(self) -> int:
         """The length of a vector."""
-        stored = self.store.width(self._space) if self.store else None
+        stored = self.store.width(self._space("memory")) if self.store else None
         return stored or int(self._model.get_embedding_dimension())
 
-    def batches(self, texts: Sequence[str]) -> Iterator[Stored]:
+    def batches(self, texts: Sequence[str], role: Role = "memory") -> Iterator[Stored]:
         """The vectors of `texts` in pieces: places in `texts`, unit vectors, marks of cut texts.
 
-        First what the store has, then batches cut from *all* texts sorted by token count (so little
-        is spent on padding), each with one missing text at least. So a run that was stopped makes
-        the same batches when it goes on. What is made is stored before it is given back.
+        First what the store has, then batches cut from *all* model inputs sorted by token count (so
+        little is spent on padding), each with one missing text at least. So a run that was stopped
+        makes the same batches when it goes on. What is made is stored before it is given back.
+
+        Texts that are equal to the model (the same token ids after truncation) are encoded once
+        and share a vector. A text that yields no direction has a vector of zeros. Vectors of one
+        text made in two batches may differ by about 1e-7. Raises UserError if the model yields a
+        vector that isn't finite.
         """
         missing = np.ones(len(texts), bool)
-        for places, vectors, cut in self.store.read(self._space, texts) if self.store else ():
-            missing[places] = False
-            yield Stored(places, vectors, cut)
+        for stored in self.store.read(self._space(role), texts) if self.store else ():
+            missing[stored.places] = False
+            yield stored
         if not missing.any():
             return
-        model = self._model
         if self.store and self._measured() != self._in_force:
             self.store.keep_settings(self._request, self._measured())
             raise UserError(f"{self.name}: loads otherwise than it did before. Run this again")
-        counts = np.asarray(self._token_counts(texts), np.int64)
-        limit = _NO_LIMIT if self.limit is None else self.limit
+        prompt = self.prompts[role]
+        counts = np.asarray(self._token_counts([prompt + text for text in texts]), np.int64)
+        cut = counts > (_NO_LIMIT if self.limit is None else self.limit)
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
-        for start in range(0, len(order), self.batch_size):
-            batch = np.array(order[start : start + self.batch_size], np.int64)
-            wanted = missing[batch]
-            if not wanted.any():
+        inputs = self._inputs(texts, order, role)
+        for places, vectors in self._shared(inputs, np.flatnonzero(missing), role):
+            missing[places] = False
+            yield self._kept(texts, places, vectors, cut, inputs, role)
+        users: dict[bytes, list[int]] = {}  # by input, the longest first
+        for i in order:
+            users.setdefault(inputs[i], []).append(i)
+        distinct = list(users)
+        for start in range(0, len(distinct), self.batch_size):
+            batch = distinct[start : start + self.batch_size]
+            wanted = [[i for i in users[one] if missing[i]] for one in batch]
+            if not any(wanted):
                 continue
-            made = model.encode(
-                [texts[i] for i in batch],
-                batch_size=len(batch),
-                show_progress_bar=False,
-                convert_to_numpy=True,
-            )
-            places = batch[wanted]
-            vectors, cut = unit(made[wanted], self.name), counts[places] > limit
-            if self.store:
-                vectors = self.store.write(self._space, [texts[i] for i in places], vectors, cut)
-            yield Stored(places, vectors, cut)
+            made = self._made([texts[users[one][0]] for one in batch], role)
+            rows = np.repeat(np.arange(len(batch)), [len(some) for some in wanted])
+            places = np.array([i for some in wanted for i in some], np.int64)
+            yield self._kept(texts, places, made[rows], cut, inputs, role)
+
+    def _shared(
+        self, inputs: Sequence[bytes], missing: NDArray[np.int64], role: Role
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The vectors of missing texts whose inputs the store has from other texts, in pieces."""
+        for start in range(0, len(missing) if self.store else 0, _TOKENISED):
+            assert self.store is not None
+            some = missing[start : start + _TOKENISED]
+            known = self.store.of_inputs(self._space(role), {inputs[i] for i in some})
+            places = np.array([i for i in some if inputs[i] in known], np.int64)
+            if len(places):
+                yield places, np.stack([known[inputs[i]] for i in places])
+
+    def _kept(
+        self,
+        texts: Sequence[str],
+        places: NDArray[np.int64],
+        vectors: NDArray[np.float32],
+        cut: NDArray[np.bool_],
+        inputs: Sequence[bytes],
+        role: Role,
+    ) -> Stored:
+        """What is given back of new vectors, after the store has taken them up."""
+        of_places = [inputs[i] for i in places]
+        if self.store:
+            some = [texts[i] for i in places]
+            vectors = self.store.write(self._space(role), some, vectors, cut[places], of_places)
+        return Stored(places, vectors, cut[places], of_places)
+
+    def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
+        """Unit vectors of one batch. Raises UserError naming a text whose vector isn't finite."""
+        made = self._model.encode(
+            list(texts),
+            prompt=self.prompts[role],  # an empty one keeps the model's default prompt out
+            batch_size=len(texts),
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            **self._task(role),
+        )
+        faulty = np.flatnonzero(~np.isfinite(made).all(axis=1))
+        if len(faulty):
+            raise UserError(f"{self.name}: the vector of {texts[faulty[0]][:60]!r} isn't finite")
+        return unit(made, self.name)
+
+    def _task(self, role: Role) -> dict[str, str]:
+        return {"task": _TASKS[role]} if self._routed else {}
+
+    def _inputs(self, texts: Sequence[str], order: Sequence[int], role: Role) -> list[bytes]:
+        """A digest of what the model reads of each text, (len(texts),): its token ids, cut.
+
+        `order` puts texts of like length together. What has no ids is told apart by its text.
+        """
+        found, prompt = [b""] * len(texts), self.prompts[role]
+        for start in range(0, len(order), _PADDED):
+            some = order[start : start + _PADDED]
+            read = token_ids(self._model, [prompt + texts[i] for i in some], **self._task(role))
+            for i, ids in zip(some, read, strict=True):
+                found[i] = hashlib.blake2b(ids, digest_size=16).digest()
+        return found
 
     def _token_counts(self, texts: Sequence[str]) -> list[int]:
         if not texts:
@@ -273,17 +412,38 @@ class Encoder:
         return counts
 
 
+def token_ids(model: Any, inputs: Sequence[Any], **how: Any) -> list[bytes]:
+    """What a sentence-transformers model reads of each text or pair of texts, as bytes.
+
+    Equal bytes are equal inputs: token ids after truncation, and the types of a pair's tokens. For
+    a model whose first module gives no such ids, the text itself. `how` goes to the model.
+    """
+    features = model.preprocess(list(inputs), **how)
+    read = [np.asarray(features[name]) for name in _READ if name in features]
+    mask = np.asarray(features.get("attention_mask", ()), bool)
+    if read and mask.shape == read[0].shape == (len(inputs), mask.shape[-1]):
+        return [b"".join(part[i, mask[i]].tobytes() for part in read) for i in range(len(inputs))]
+    if read and "offsets" in features:  # a static model: one row of ids, and where each text begins
+        pieces = np.split(read[0], np.asarray(features["offsets"])[1:])
+        return [piece.tobytes() for piece in pieces]
+    return [repr(one).encode() for one in inputs]
+
+
 def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.float32]:
     """Rows scaled to length 1, the one place where that is done; (n, width) in and out.
 
-    Raises UserError for a row that isn't finite or has no length.
+    A row of zeros stays as it is: its cosine with anything counts as 0. Raises UserError for a row
+    that isn't finite.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    faulty = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
+    faulty = np.flatnonzero(~np.isfinite(lengths))
     if len(faulty):
-        raise UserError(
-            f"{source}: vector {faulty[0]} of {len(vectors)} isn't finite or has no length"
-        )
-    scaled: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
-    assert not len(scaled) or abs(np.linalg.norm(scaled, axis=1) - 1).max() < 1e-3
+        raise UserError(f"{source}: vector {faulty[0]} of {len(vectors)} isn't finite")
+    scaled: NDArray[np.float32] = (vectors / np.where(lengths, lengths, 1)[:, None]).astype(
+        np.float32
+    )
+    assert (
+        not len(scaled)
+        or abs(np.linalg.norm(scaled[lengths > 0], axis=1) - 1).max(initial=0) < 1e-3
+    )
     return scaled

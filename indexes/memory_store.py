@@ -221,7 +221,7 @@ def encode_all(
     """Vectors (len(texts), width), mapped from the file `place`, so that memory stays bounded."""
     shape = (len(texts), encoder.width)
     vectors = np.lib.format.open_memmap(place, "w+", np.float32, shape)
-    for places, rows, _ in encoder.batches(texts):
-        vectors[places] = rows
-        advance(len(places))
+    for made in encoder.batches(texts):
+        vectors[made.places] = made.vectors
+        advance(len(made.places))
     return vectors

@@ -1,4 +1,4 @@
-"""Vectors by text, in memory or, past a bound, in a temporary file that is mapped."""
+"""Vectors by text (or any key), in memory or, past a bound, in a temporary file that is mapped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ class VectorTable:
 
     def __init__(self, max_memory: int | None = None) -> None:
         self.max_memory = max_memory
-        self._row: dict[str, int] = {}
+        self._row: dict[Hashable, int] = {}
         self._matrix: NDArray[np.float32] | None = None
         self._file: Path | None = None  # of our own
 
-    def __contains__(self, text: str) -> bool:
+    def __contains__(self, text: Hashable) -> bool:
         return text in self._row
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class VectorTable:
         """How many rows of `width` numbers the bound has room for; without one, any number."""
         return sys.maxsize if self.max_memory is None else self.max_memory // (width * bytes_each)
 
-    def reserve(self, texts: Sequence[str], width: int) -> NDArray[np.int64]:
+    def reserve(self, texts: Sequence[Hashable], width: int) -> NDArray[np.int64]:
         """Make a row for each of `texts`, distinct and new; gives back their numbers."""
         first = len(self._row)
         wanted = first + len(texts)
@@ -90,7 +90,7 @@ class VectorTable:
             ) from None
         return np.memmap(self._file, np.float32, "r+", shape=(rows, width))
 
-    def drop(self, texts: Sequence[str]) -> None:
+    def drop(self, texts: Sequence[Hashable]) -> None:
         """Take back the last `reserve`, of these texts."""
         for text in texts:
             del self._row[text]
@@ -100,7 +100,12 @@ class VectorTable:
         assert self._matrix is not None
         self._matrix[rows] = vectors
 
-    def read(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The vectors of rows by number, (len(rows), width), as a copy."""
+        assert self._matrix is not None
+        return np.asarray(self._matrix[rows])
+
+    def read(self, texts: Sequence[Hashable]) -> NDArray[np.float32]:
         """The vectors of `texts`, (len(texts), width), as a copy. KeyError for an unknown one."""
         assert self._matrix is not None
         return np.asarray(self._matrix[[self._row[text] for text in texts]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from corpus.records import Memory
 from harness.errors import UserError
 from harness.progress import progress
 from indexes.embedding_store import EmbeddingStore
-from indexes.encoder import Encoder
+from indexes.encoder import NO_PROMPT, Encoder, Role
 from indexes.legibility import legibility
 from indexes.vector_table import VectorTable
 from retrievers.base import Retriever, RunContext
@@ -23,8 +23,13 @@ from retrievers.registry import register
 class Dense(Retriever):
     """Any sentence-transformers model: a packaged name, a local folder or a hub name.
 
-    Some models want a prefix before a query or a memory; `query_prefix` and `memory_prefix` are
-    put there as they are. Each distinct text is encoded once.
+    A model's own prompts for queries and for memories are used (`indexes.encoder.asymmetry`);
+    `query_prompt` and `memory_prompt` override them, "none" for no prompt. `query_prefix` and
+    `memory_prefix` are put before the texts as they are, in place of the model's own prompt.
+
+    Each distinct model input is encoded once: texts that are equal after truncation share a
+    vector. A text whose vector has no direction, such as an empty one under a static model, scores
+    0 and is counted in the notes.
     """
 
     libraries: tuple[str, ...] = (
@@ -43,15 +48,23 @@ class Dense(Retriever):
         device: str = "auto",
         batch_size: int = 64,
         max_tokens: int | None = None,
+        query_prompt: str | None = None,
+        memory_prompt: str | None = None,
     ) -> None:
         self.query_prefix, self.memory_prefix = query_prefix, memory_prefix
-        self.encoder = Encoder(model, device, batch_size, max_tokens)
+        prompts: dict[Role, str | None] = {
+            "query": NO_PROMPT if query_prompt is None and query_prefix else query_prompt,
+            "memory": NO_PROMPT if memory_prompt is None and memory_prefix else memory_prompt,
+        }
+        self.encoder = Encoder(model, device, batch_size, max_tokens, prompts=prompts)
         self._table = VectorTable()
-        self._cut: set[str] = set()
+        self._first: dict[Hashable, int] = {}  # the first row of a model input
+        self._cut: set[Hashable] = set()
+        self._zero: set[Hashable] = set()
         self._counts: dict[str, int] = {}
 
     def settings(self) -> Mapping[str, Any]:
-        """Prefixes, and all that can change a vector."""
+        """Prefixes and prompts, and all that can change a vector."""
         return {
             "query_prefix": self.query_prefix,
             "memory_prefix": self.memory_prefix,
@@ -73,28 +86,44 @@ class Dense(Retriever):
         return True
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts at once and count those past the model's limit."""
+        """Encode all texts at once; count those past the model's limit and those without vector."""
         asked = set(map(self.query_text, queries))
         kept = set(map(self.memory_text, memories))
-        self._encode(sorted(asked | kept))
+        if self.encoder.symmetric:
+            self._encode(sorted(asked | kept), "memory")
+        else:
+            self._encode(sorted(asked), "query")
+            self._encode(sorted(kept), "memory")
+        asked_keys, kept_keys = self._keys(asked, "query"), self._keys(kept, "memory")
         self._counts = {
-            "truncated_queries": len(asked & self._cut),
+            "truncated_queries": len(self._cut.intersection(asked_keys)),
             "of_queries": len(asked),
-            "truncated_memories": len(kept & self._cut),
+            "truncated_memories": len(self._cut.intersection(kept_keys)),
             "of_memories": len(kept),
         }
+        zero = {
+            "zero_vector_queries": len(self._zero.intersection(asked_keys)),
+            "zero_vector_memories": len(self._zero.intersection(kept_keys)),
+        }
+        self._counts |= {name: count for name, count in zero.items() if count}
 
     def notes(self) -> Mapping[str, Any]:
-        """How many texts were longer than the model reads."""
-        return dict(self._counts)
+        """How many texts were too long or have a vector of zeros, and the prompts in force."""
+        prompts = {f"{role}_prompt": text for role, text in self.encoder.prompts.items() if text}
+        return {**self._counts, **prompts}
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def vectors(self, texts: Sequence[str], role: Role = "memory") -> NDArray[np.float32]:
         """Unit vectors of `texts`, (len(texts), width), prefixes included; made where need be."""
-        self._encode(list(dict.fromkeys(texts)))
-        return self._table.read(texts)
+        self._encode(list(dict.fromkeys(texts)), role)
+        return self._table.read(self._keys(texts, role))
 
-    def _encode(self, texts: Sequence[str]) -> None:
-        new = [text for text in texts if text not in self._table]
+    def _keys(self, texts: Iterable[Hashable], role: Role) -> list[Hashable]:
+        """What the table knows the texts by: a query may have another vector than a memory."""
+        return list(texts) if self.encoder.symmetric else [(role, text) for text in texts]
+
+    def _encode(self, texts: Sequence[str], role: Role) -> None:
+        keys = self._keys(texts, role)
+        new = [text for text, key in zip(texts, keys, strict=True) if key not in self._table]
         if not new:
             return
         width, batch = self.encoder.width, self.encoder.batch_size
@@ -103,19 +132,45 @@ class Dense(Retriever):
                 f"--max-memory {self._table.max_memory}: one batch of {batch} embeddings takes"
                 f" {4 * width * batch} bytes. Allow more, or set a smaller batch_size"
             )
-        rows = self._table.reserve(new, width)
+        keys = self._keys(new, role)
+        rows = self._table.reserve(keys, width)
         try:
             with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
-                for places, vectors, cut in self.encoder.batches(new):
-                    self._table.write(rows[places], vectors)
-                    self._cut.update(new[i] for i in places[cut])
-                    advance(len(places))
+                for made in self.encoder.batches(new, role):
+                    vectors = self._alike(rows[made.places], made.vectors, made.inputs, role)
+                    self._table.write(rows[made.places], vectors)
+                    self._cut.update(keys[i] for i in made.places[made.cut])
+                    self._zero.update(keys[i] for i in made.places[~vectors.any(axis=1)])
+                    advance(len(made.places))
         except BaseException:
-            self._table.drop(new)
+            self._table.drop(keys)
+            self._first = {one: row for one, row in self._first.items() if row < rows[0]}
             raise
 
+    def _alike(
+        self,
+        rows: NDArray[np.int64],
+        vectors: NDArray[np.float32],
+        inputs: Sequence[bytes],
+        role: Role,
+    ) -> NDArray[np.float32]:
+        """`vectors`, or for a model input that was encoded in an earlier call, the vector of then.
+
+        A store sees to this by itself.
+        """
+        if self.encoder.store is not None:
+            return vectors
+        found = vectors.copy()
+        for i, key in enumerate(self._keys(inputs, role)):
+            first = self._first.setdefault(key, int(rows[i]))
+            if first < rows.min():
+                found[i] = self._table.rows(np.array([first]))[0]
+        return found
+
     def trust(self, query: str) -> float:
-        """How much of the query stands in the model's vocabulary."""
+        """How much of the query is in the model's vocabulary; 0 if its vector has no direction."""
+        if not self.vectors([self.query_text(query)], "query").any():
+            return 0.0
         return legibility(query, self.encoder.folder)
 
     def query_text(self, query: str) -> str:
@@ -128,13 +183,13 @@ class Dense(Retriever):
 
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
         """Cosines, (len(pool),), multiplied out in float64."""
-        asked = self.vectors([self.query_text(query)])[0].astype(np.float64)
+        asked = self.vectors([self.query_text(query)], "query")[0].astype(np.float64)
         texts = [self.memory_text(memory) for memory in pool]
-        self._encode(list(dict.fromkeys(texts)))
-        cosines = np.empty(len(texts))
+        self._encode(list(dict.fromkeys(texts)), "memory")
+        keys, cosines = self._keys(texts, "memory"), np.empty(len(texts))
         block = max(self._table.rows_at_once(len(asked), 4 + 8), 1)
         for start in range(0, len(texts), block):
-            rows = self._table.read(texts[start : start + block]).astype(np.float64)
+            rows = self._table.read(keys[start : start + block]).astype(np.float64)
             # Row by row, so that a score never depends on how many others are computed beside it.
             cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
         return cosines

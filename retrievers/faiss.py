@@ -39,11 +39,22 @@ class Faiss(Dense):
         device: str = "auto",
         batch_size: int = 64,
         max_tokens: int | None = None,
+        query_prompt: str | None = None,
+        memory_prompt: str | None = None,
         index: Literal["auto", "flat", "hnsw", "ivfpq"] = "auto",
         depth: int = 1000,
         exact_up_to: int = 10_000,
     ) -> None:
-        super().__init__(model, query_prefix, memory_prefix, device, batch_size, max_tokens)
+        super().__init__(
+            model,
+            query_prefix,
+            memory_prefix,
+            device,
+            batch_size,
+            max_tokens,
+            query_prompt,
+            memory_prompt,
+        )
         if depth < 1 or exact_up_to < 0:
             raise UserError("depth must be at least 1, and exact_up_to at least 0")
         self.index, self.depth, self.exact_up_to = index, depth, exact_up_to
@@ -86,7 +97,7 @@ class Faiss(Dense):
             return self._exact(query, pool)
         memories = {self.memory_text(memory): memory for memory in pool}
         places, index = self._index(memories)
-        [hits] = index.search(self.vectors([self.query_text(query)]), self.depth)
+        [hits] = index.search(self.vectors([self.query_text(query)], "query"), self.depth)
         texts = list(places)
         found = [texts[i] for i in hits.ids]
         # Once more from the vectors themselves: an index may hold them compressed.
@@ -104,7 +115,7 @@ class Faiss(Dense):
         vectors = self.vectors([self.memory_text(memory) for memory in pool])
         index = make_index("flat", width=vectors.shape[1])
         index.build(np.arange(len(pool)), vectors)
-        [hits] = index.search(self.vectors([self.query_text(query)]), len(pool))
+        [hits] = index.search(self.vectors([self.query_text(query)], "query"), len(pool))
         scores = np.empty(len(pool))
         scores[hits.ids] = hits.scores
         return scores

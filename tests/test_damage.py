@@ -229,7 +229,7 @@ def test_damage_to_an_embedding_store_gives_no_other_vector(tmp_path: Path) -> N
 
         said = refused(read)
         assert said is None or str(path) in said, where
-        for places, rows, was_cut in found:
+        for places, rows, was_cut, _ in found:
             assert (rows == vectors[places]).all(), where
             assert (was_cut == cut[places]).all(), where
         refused(store.spaces)
@@ -238,7 +238,7 @@ def test_damage_to_an_embedding_store_gives_no_other_vector(tmp_path: Path) -> N
         if said is None:
             again: list[Any] = []
             said = refused(lambda store=store, again=again: again.extend(store.read(SPACE, TEXTS)))  # type: ignore[misc]
-            assert all((rows == vectors[places]).all() for places, rows, _ in again), where
+            assert all((rows == vectors[places]).all() for places, rows, *_ in again), where
         outcomes.add("refused" if said else "made again")
         store.close()
     assert outcomes == {"refused", "made again"}

@@ -17,12 +17,14 @@ from corpus.records import Memory
 from harness.configurations import Configuration, parse_configurations
 from harness.errors import UserError
 from indexes.embedding_store import Stored
+from indexes.encoder import Role
 from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from task3.scoring import Place, Row, Scorer
 from tests.conftest import WriteRelease
+from tests.test_encoder import rows_matter
 
 QUERY = "Which drink should I order this morning?"
 TEXTS = [
@@ -54,8 +56,8 @@ class Recorded(MiniLM):
         self.given: list[str] = []
         batches = self.encoder.batches
 
-        def recording(texts: Sequence[str]) -> Iterator[Stored]:
-            for made in batches(texts):
+        def recording(texts: Sequence[str], role: Role = "memory") -> Iterator[Stored]:
+            for made in batches(texts, role):
                 self.given += [texts[i] for i in made.places]
                 yield made
 
@@ -131,6 +133,27 @@ def test_batch_size_moves_a_score_by_at_most_1e_5(minilm: MiniLM, size: int) -> 
     other = MiniLM(device="cpu", batch_size=size)
     other.prepare([QUERY], POOL)
     assert abs(other.score(QUERY, POOL) - minilm.score(QUERY, POOL)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["minilm", "faiss"])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_memories_that_are_equal_to_the_model_tie_exactly(name: str, prepared: bool) -> None:
+    """Whether they are encoded in one batch or, unprepared, in two calls."""
+    long = [Memory("tea " * 300 + end) for end in ("and a cat", "and a dog")]
+    pool = [Memory("Owns a RED bicycle"), *long, *POOL, Memory("owns a  red bicycle")]
+    [configuration] = parse_configurations([f"x={name}"], ["x.device=cpu"])
+    retriever = build(configuration, RunContext())
+    assert isinstance(retriever, Dense)
+    rows_matter(retriever.encoder)
+    if prepared:
+        retriever.prepare([QUERY], pool)
+    else:
+        for memory in pool:
+            retriever.score(QUERY, [memory])
+    scores = np.asarray(retriever.score(QUERY, pool))
+    assert scores[1] == scores[2]
+    assert scores[0] == scores[4] == scores[-1]
+    assert len(set(scores)) == len(pool) - 4  # the fourth is the espresso, twice in the pool
 
 
 # --- one model under three names

@@ -42,8 +42,8 @@ def vectors_for(texts: Sequence[str], seed: int = 0) -> np.ndarray[Any, np.dtype
 
 def all_of(store: EmbeddingStore, texts: Sequence[str], space: dict[str, Any] = SPACE) -> Any:
     found = {}
-    for places, vectors, cut in store.read(space, texts):
-        for place, vector, was_cut in zip(places, vectors, cut, strict=True):
+    for made in store.read(space, texts):
+        for place, vector, was_cut in zip(made.places, made.vectors, made.cut, strict=True):
             found[texts[place]] = (vector.tolist(), bool(was_cut))
     return found
 
@@ -352,11 +352,12 @@ from pathlib import Path
 from indexes.embedding_store import EmbeddingStore
 write, count = EmbeddingStore.write, []
 def slow(self, *rest):
-    write(self, *rest)
+    kept = write(self, *rest)
     count.append(1)
     if len(count) == 3:
         Path("third batch").touch()
         time.sleep(60)
+    return kept
 EmbeddingStore.write = slow
 from task3.sweep import main
 main()

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from harness.errors import UserError
+from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from task3.sweep import app
 from tests.conftest import HOUSE
@@ -293,6 +295,69 @@ def test_a_device_that_is_not_there_is_a_users_mistake(device: str) -> None:
         Encoder(NAME, device=device).encode(["a"])
 
 
+# --- texts that are equal to the model
+
+EQUAL = ["Drinks oat milk", "  drinks OAT\tmilk "]
+EQUAL += ["tea " * 254, "tea " * 300 + "and a cat", "tea " * 600]
+"""Two texts that the tokenizer normalises to one, and three that are one after truncation."""
+
+
+def rows_matter(encoder: Encoder) -> Encoder:
+    """Let a vector depend on its row in the batch, as on some CPUs, though much more plainly."""
+    real = encoder._model.encode
+
+    def encode(texts: list[str], **more: Any) -> Any:
+        return real(texts, **more) + 1e-3 * np.arange(len(texts))[:, None] * np.eye(384)[0]
+
+    encoder._model.encode = encode
+    return encoder
+
+
+def are_as_equal_as_their_inputs(vectors: NDArray[np.float32]) -> bool:
+    first, second, *long = vectors
+    alike = (first == second).all() and all((one == long[0]).all() for one in long)
+    return bool(alike and (first != long[0]).any())
+
+
+def test_texts_equal_after_truncation_share_a_vector_whatever_their_rows() -> None:
+    texts = [*TEXTS, *EQUAL]
+    encoder = rows_matter(Encoder(NAME, device="cpu"))
+    found, cut = encoder.encode(texts)
+    assert are_as_equal_as_their_inputs(found[len(TEXTS) :])
+    assert cut[len(TEXTS) :].tolist() == [False, False, False, True, True]
+    assert (found == encoder.encode(texts[::-1])[0][::-1]).all()
+
+
+def test_a_repeated_text_has_one_vector() -> None:
+    found, _ = rows_matter(Encoder(NAME, device="cpu", batch_size=2)).encode(TEXTS * 3)
+    assert (found[: len(TEXTS)] == found[len(TEXTS) : 2 * len(TEXTS)]).all()
+
+
+def test_stored_and_fresh_texts_of_equal_input_share_a_vector(tmp_path: Path) -> None:
+    def fresh() -> Encoder:
+        store = EmbeddingStore(tmp_path / "store.sqlite")
+        return rows_matter(Encoder(NAME, device="cpu", store=store))
+
+    stored = fresh().encode([*TEXTS, EQUAL[0], EQUAL[3]])[0]
+    found, cut = fresh().encode(EQUAL[::-1])
+    assert are_as_equal_as_their_inputs(found[::-1])
+    assert (found[-1] == stored[-2]).all()
+    assert (found[0] == stored[-1]).all()
+    assert cut.tolist() == [True, True, False, False, False]
+    again = Encoder(NAME, device="cpu", store=EmbeddingStore(tmp_path / "store.sqlite"))
+    assert (again.encode(EQUAL)[0] == found[::-1]).all()
+    assert "_model" not in again.__dict__
+
+
+def test_the_second_of_two_writers_takes_the_vector_of_an_equal_input(tmp_path: Path) -> None:
+    store, none = EmbeddingStore(tmp_path / "store.sqlite"), np.zeros(1, bool)
+    first, second = np.eye(2, 4, dtype=np.float32)
+    store.write({"weights": "w"}, ["Tea"], first[None], none, [b"tea"])
+    kept = store.write({"weights": "w"}, ["TEA"], second[None], none, [b"tea"])
+    assert kept[0].tolist() == first.tolist()
+    assert store.of_inputs({"weights": "w"}, [b"tea", b"oak"])[b"tea"].tolist() == first.tolist()
+
+
 # --- other models than MiniLM
 
 
@@ -345,7 +410,12 @@ def test_unit_scales_rows_in_place_of_any_other_normalising() -> None:
     assert unit(given).dtype == np.float32
 
 
-@pytest.mark.parametrize("bad", [[np.nan, 1], [np.inf, 1], [0, 0]])
-def test_unit_names_the_row_that_has_no_direction(bad: list[float]) -> None:
+def test_unit_leaves_a_vector_of_zeros_as_it_is() -> None:
+    given = np.array([[3, 4], [0, 0], [-0.0, 0]], np.float32)
+    assert np.allclose(unit(given), [[0.6, 0.8], [0, 0], [0, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [[np.nan, 1], [np.inf, 1]])
+def test_unit_names_the_row_that_is_not_finite(bad: list[float]) -> None:
     with pytest.raises(UserError, match="mine: vector 1 of 2"):
         unit(np.array([[1, 0], bad], np.float32), "mine")

@@ -135,6 +135,23 @@ def test_what_is_not_read_whole_is_counted_hard_case_17(encoder: Path) -> None:
     assert reranker.notes()["of_memories"] == 0
 
 
+def test_pairs_equal_after_truncation_are_scored_once_whatever_their_rows(encoder: Path) -> None:
+    reranker = crossing(encoder)
+    given: list[Any] = []
+
+    def by_row(pairs: Any, **more: Any) -> Any:
+        given.extend(pairs)
+        return np.arange(len(pairs), dtype=np.float32)
+
+    reranker._loaded.predict = by_row
+    texts = ("tea " * 60 + "cat", "cat", "tea " * 60 + "kettle", " cat ", "kettle")
+    [found] = reranker.rerank_all([cut_of("tea", texts)])
+    scores = values(found)
+    assert scores[0] == scores[2]
+    assert scores[1] == scores[3]
+    assert len(set(scores)) == len(given) == 3
+
+
 def test_a_shorter_limit_is_kept(encoder: Path) -> None:
     short = crossing(encoder, max_tokens=8)
     assert short.settings()["max_tokens"] == 8
@@ -317,6 +334,24 @@ def test_the_cut_alone_decides_a_value_to_the_last_digit(language: LocalModel) -
     assert together == [values(*reranker.rerank_all([cut])) for cut in cuts]
     turned = Cut(QUERY, TEXTS[::-1], cuts[0].scores[::-1])
     assert values(*reranker.rerank_all([turned]))[::-1] == together[0]
+
+
+def test_equal_prompts_are_read_once_whatever_their_rows(
+    language: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A double of a processor on which a place in the batch moves every value."""
+    real = language._forward
+
+    def by_row(inputs: Any, wanted: Any) -> Any:
+        return real(inputs, wanted) + 1e-3 * np.arange(len(wanted))
+
+    monkeypatch.setattr(language, "_forward", by_row)
+    texts = ("Prefers green tea", "Has a cat", " Prefers  green\ttea", "Runs", "Has a\ncat")
+    [cut] = [cut_of(QUERY, texts)]
+    found = likely(language).likelihoods(cut)
+    assert found[0] == found[2]
+    assert found[1] == found[4]
+    assert len(set(found)) == 3
 
 
 def test_a_memory_stays_on_its_line_and_fills_one_slot_hard_case_44() -> None:

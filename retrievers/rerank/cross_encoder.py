@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from corpus.records import Memory
 from harness.errors import UserError
-from indexes.encoder import model_hash, resolve_model
+from indexes.encoder import model_hash, resolve_model, token_ids
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Cut, Reranked, Reranker
@@ -29,7 +29,8 @@ class CrossEncoding(Reranker):
     Candidates are ordered by its raw output, before any sigmoid, which would round the surest ones
     to ties. It runs in float32; `device` is "auto" (CUDA where there is one), "cpu" or "cuda".
     `max_tokens` overrides the model's own limit on query and memory together. Candidates that were
-    not read whole are counted in the row's repairs as `truncated`.
+    not read whole are counted in the row's repairs as `truncated`; those that are equal in what was
+    read are scored once and tie.
     """
 
     libraries = ("numpy", "torch", "sentence-transformers", "transformers", "tokenizers")
@@ -161,15 +162,30 @@ class CrossEncoding(Reranker):
 
         # The order of a cut may hang on the first stage; what is computed together must not.
         texts = sorted(cut.texts)
+        pairs = [(cut.query, text) for text in texts]
+        # Pairs that are equal to the model are scored once: by their rows in a batch, their outputs
+        # would differ in the last bits, and a tie would become an order.
+        inputs = self._inputs(pairs)
+        distinct = dict(zip(reversed(inputs), reversed(pairs), strict=True))
         outputs = self._loaded.predict(
-            [(cut.query, text) for text in texts],
+            [distinct[one] for one in dict.fromkeys(inputs)],
             batch_size=self.batch_size,
             activation_fn=torch.nn.Identity(),
             show_progress_bar=False,
         )
-        values = dict(zip(texts, outputs.astype(np.float64).tolist(), strict=True))
         if not np.isfinite(outputs).all():
             return RetrieverError("the cross-encoder gave a score that isn't finite")
+        of_input = dict(
+            zip(dict.fromkeys(inputs), outputs.astype(np.float64).tolist(), strict=True)
+        )
+        values = {text: of_input[one] for text, one in zip(texts, inputs, strict=True)}
         of_query, *of_texts = self._lengths([cut.query, *texts])
         truncated = sum(of_query + length > self._room for length in of_texts)
         return Reranked([values[text] for text in cut.texts], repairs={TRUNCATED: truncated})
+
+    def _inputs(self, pairs: Sequence[tuple[str, str]]) -> list[bytes]:
+        """What the model reads of each pair, (len(pairs),): see `indexes.encoder.token_ids`."""
+        found: list[bytes] = []
+        for start in range(0, len(pairs), self.batch_size):
+            found += token_ids(self._loaded, pairs[start : start + self.batch_size])
+        return found
