@@ -5,6 +5,8 @@ answer, an example. So what is taken is narrow: the last JSON that stands by its
 its own or in a code fence, after any reasoning. JSON inside a sentence, a quotation or a longer
 piece of JSON is never taken. A model that answered otherwise is asked again, which costs a call;
 a wrong piece taken would be a wrong score that nobody sees.
+
+The search takes time linear in the reply's length, whatever the reply is.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from dataclasses import dataclass
 TAGS = r"think|thinking|thought|thoughts|reasoning|reflection"
 _CLOSING = re.compile(rf"</(?:{TAGS})>|\[/THINK\]|<\|channel\|>final<\|message\|>|◁/think▷", re.I)
 _OPENING = re.compile(rf"<(?:{TAGS})>|\[THINK\]|<\|channel\|>analysis<\|message\|>|◁think▷", re.I)
-_BEFORE = re.compile(r"\s*(?:`{1,3}|~~~)?[A-Za-z]*\s*")
-_AFTER = re.compile(r"[ \t\r]*(?:`{1,3}|~~~)?[ \t\r]*(?:\n|$)")
+_FENCE = re.compile(r"(?:`{1,3}|~~~)[A-Za-z]*")
+_AFTER = re.compile(r"[ \t\r]*+(?:`{1,3}|~~~)?[ \t\r]*+(?:\n|$)")
 _BRACKET = re.compile(r"[{\[]")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]')
+_ANY_BRACKET = re.compile(r"[{}\[\]]")
+# A string, or a quotation mark that no other closes on its line with all that follows it there.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*+("?)|[{}\[\]]')
 _DECODER = json.JSONDecoder()
 
 
@@ -40,7 +44,7 @@ def find_answer(reply: str, array: bool = False) -> Anchored | None:
     With `array` it is the other way round. None where nothing stands by itself.
     """
     text = reply.strip()
-    if _end(text, 0) == len(text):
+    if _is_json(text):
         return Anchored(text, whole=True)
     found = list(_standing(after_reasoning(text)))
     wanted = [raw for raw in found if raw.startswith("[" if array else "{")]
@@ -64,14 +68,14 @@ def _standing(text: str) -> Iterator[str]:
         if start is None:
             at = _next_line(text, at)
             continue
-        end = _end(text, start)
-        after = None if end is None else _AFTER.match(text, end)
-        if after and _fence_or_nothing(text[at:start]):
+        end = _balanced(text, start)
+        after = _AFTER.match(text, end)
+        if after and _fence_or_nothing(text[at:start]) and _is_json(text[start:end]):
             yield text[start:end]
             at = after.end()
         else:
             # Whatever begins inside a piece, whole or broken, is a part of it.
-            at = _next_line(text, _balanced(text, start) if end is None else end)
+            at = _next_line(text, end)
 
 
 def _bracket(text: str, at: int) -> int | None:
@@ -88,26 +92,34 @@ def _next_line(text: str, at: int) -> int:
 def _balanced(text: str, start: int) -> int:
     """Where the brackets opened at `start` are all closed; the end where they never are."""
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text, start):
-        if found[0][0] in "{[":
-            depth += 1
-        elif found[0][0] in "}]":
-            depth -= 1
-            if depth == 0:
-                return found.end()
+    for bracket, end in _brackets(text, start):
+        depth += 1 if bracket in "{[" else -1
+        if depth == 0:
+            return end
     return len(text)
 
 
+def _brackets(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """The brackets outside of strings, each with the place after it."""
+    for found in _STRING_OR_BRACKET.finditer(text, start):
+        if found[0][0] != '"':
+            yield found[0], found.end()
+        elif not found[1]:  # no string begins here, and none after it on this line
+            for bracket in _ANY_BRACKET.finditer(text, found.start(), found.end()):
+                yield bracket[0], bracket.end()
+
+
 def _fence_or_nothing(before: str) -> bool:
-    word = _BEFORE.fullmatch(before)
-    return word is not None and ("`" in before or "~" in before or not before.strip())
+    word = before.strip()
+    return not word or _FENCE.fullmatch(word) is not None
 
 
-def _end(text: str, start: int) -> int | None:
-    """Where the object or array that begins at `start` ends; None where none does."""
-    if text[start : start + 1] not in ("{", "["):
-        return None
+def _is_json(text: str) -> bool:
+    """Whether `text` is one object or array and nothing else."""
+    if text[:1] not in ("{", "["):
+        return False
     try:
-        return _DECODER.raw_decode(text, start)[1]
+        # Of a longer text an error would count the lines before it: hence a text of its own.
+        return _DECODER.raw_decode(text)[1] == len(text)
     except (ValueError, RecursionError):
-        return None
+        return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +34,7 @@ class Cause(StrEnum):
     is REFUSED."""
     CONTEXT = "context too long"
     CUT = "cut at the output limit"
+    TOO_LARGE = "reply too large"
     EMPTY = "empty reply"
     REFUSED = "refused"
     NO_JSON = "no JSON in the reply"
@@ -143,13 +144,16 @@ class Reply:
     re_asks: int = 0
     from_cache: bool = False
     """Whether nothing was sent for it."""
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    """How many characters of each kind (NUL, lone surrogate) were replaced by U+FFFD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """No reply. `detail` is one line for a person; `text` is what came, unusable as it is.
 
-    `usage` counts the whole replies that could not be used, none for errors and cut ones.
+    `usage` counts the replies that came and could not be used, cut ones too; none for a call
+    that was answered by an error or not at all.
     """
 
     cause: Cause

@@ -6,10 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from chat_models.base import BudgetReached, Cause, Failure
 from chat_models.pace import retry_after
-from chat_models.responses import Trouble, one_line
+from chat_models.reason import reason_in, short_reason
+from chat_models.responses import Trouble
 from harness.errors import UserError
 
 _TOO_LONG = re.compile(
@@ -51,7 +53,7 @@ def client_fault(error: Exception, shown: Callable[[str], str]) -> str:
     named = f" Check the environment: {', '.join(there)}" if there else ""
     if "socksio" in str(error):
         named += ". A SOCKS proxy needs one more package. Run: pip install socksio"
-    line = one_line(shown(f"{type(error).__name__}: {error}")).rstrip(".")
+    line = short_reason(shown(f"{type(error).__name__}: {error}")).rstrip(".")
     return f"no connection to a server can be prepared ({line}).{named}"
 
 
@@ -63,18 +65,33 @@ def read_error(error: Exception, model: str, address: str, shown: Callable[[str]
     """
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
+    from chat_models.http_client import ReplyTooLarge, UnusableEncoding
+
     below = error.__cause__ or error
     unsent = type(below).__name__ in _UNSENT
     if isinstance(error, TimeoutError | APITimeoutError):
         return Trouble(Failure(Cause.TIMEOUT, "no whole reply in time"), again=True, free=unsent)
     if isinstance(error, APIConnectionError):
-        line = one_line(shown(f"{type(below).__name__}: {below}"))
+        line = short_reason(shown(f"{type(below).__name__}: {below}"))
         failure = Failure(Cause.CONNECTION, line)
         return Trouble(failure, again=True, free=unsent, unreachable=unsent)
-    if not isinstance(error, APIStatusError):
-        line = one_line(shown(f"{type(error).__name__}: {error}"))
+    if isinstance(error, ReplyTooLarge | UnusableEncoding):  # sent again, it comes again
+        cause = Cause.TOO_LARGE if isinstance(error, ReplyTooLarge) else Cause.SERVER_ERROR
+        return Trouble(Failure(cause, short_reason(shown(str(error)))))
+    if not isinstance(error, APIStatusError):  # whatever else a reply makes the library raise
+        line = short_reason(shown(f"{type(error).__name__}: {error}"))
         return Trouble(Failure(Cause.SERVER_ERROR, line), again=True)
-    return _read_status(error, one_line(shown(error.message)), model, address)
+    reason = reason_in(error.body)
+    told = f"HTTP {error.status_code}: {reason}" if reason else f"HTTP {error.status_code}"
+    if 300 <= error.status_code < 400:
+        place = _place(address, error.response.headers.get("location", ""))
+        line = (
+            f"{address} redirects to {place} (HTTP {error.status_code}), and nothing is sent to an"
+            " address that was not given. If that is the right one, give it with --base-url"
+        )
+        line = short_reason(shown(line))
+        return Trouble(Failure(Cause.SERVER_ERROR, line), free=True, denial=line)
+    return _read_status(error, short_reason(shown(told)), model, address)
 
 
 def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
@@ -94,6 +111,8 @@ def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
         }.get(status)
         return Trouble(Failure(Cause.FORBIDDEN, told), free=True, denial=denial)
     if status in (400, 413, 422):
+        if error.code == "json_validate_failed":  # the model wrote something, and it is billed
+            return Trouble(Failure(Cause.SCHEMA, told))
         too_long = (
             status == 413 or error.code == "context_length_exceeded" or _TOO_LONG.search(told)
         )
@@ -106,3 +125,14 @@ def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
         retry_after=retry_after(error.response.headers.get("retry-after")),
         free=status < 500 and status not in _WORKED_FOR,
     )
+
+
+def _place(address: str, location: str) -> str:
+    """Where a redirect leads, without a query, which may hold what the server was sent."""
+    try:
+        parts = urlsplit(urljoin(address, location))
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that is no URL"
+    return f"{parts.scheme}://{host}{port}{parts.path}"

@@ -310,10 +310,13 @@ class LocalModel(ChatModel, TokenScorer):
             )
         made = output[0, len(ids) :].tolist()
         text = self._tokenizer.decode(made, skip_special_tokens=True)
-        if not made or made[-1] not in self._ends:
-            return Failure(Cause.CUT, "the reply ends where the output limit is, max_tokens", text)
         usage = Usage(1, len(ids), len(made))
-        return RawReply(text, usage) if text.strip() else Failure(Cause.EMPTY, "no text came")
+        if not made or made[-1] not in self._ends:
+            line = "the reply ends at the output limit, max_tokens"
+            return Failure(Cause.CUT, line, text, usage)
+        if not text.strip():
+            return Failure(Cause.EMPTY, "no text came", usage=usage)
+        return RawReply(text, usage)
 
     @property
     def _rungs(self) -> tuple[Rung, ...]:

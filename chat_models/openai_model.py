@@ -45,6 +45,8 @@ LADDER = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
 # A last rung that was reached by failing is settled too, or a hopeless model would climb the
 # ladder anew for every request, one at a time.
 _SETTLING = (Cause.SCHEMA, Cause.NO_JSON)
+_OF_THE_FORMAT = (Cause.BAD_REQUEST, Cause.SCHEMA)
+"""Causes with which a server refuses the format, or what the model made of it."""
 GIVE_UP_AFTER = 20
 """Requests in a row that fail, retries included, after which a run ends if none was answered."""
 _UNANSWERED = (
@@ -200,7 +202,7 @@ class OpenAIModel(ChatModel):
             return None
         request = self._as_sent(request)
         known = self._known_rung(request)
-        conversation = converse(request, LADDER if known is None else (known,))
+        conversation = converse(request, _rungs_from(known), settled=known is not None)
         return replay(conversation, lambda ask: self._stored(request, ask))
 
     def open(self) -> None:
@@ -223,6 +225,8 @@ class OpenAIModel(ChatModel):
                 return self._engine
             try:
                 from openai import AsyncOpenAI
+
+                from chat_models.http_client import BoundedClient
             except ImportError:
                 raise UserError(
                     "chat models behind an address need one more package."
@@ -235,6 +239,7 @@ class OpenAIModel(ChatModel):
                     api_key=self._key.value,
                     max_retries=0,
                     timeout=self._timeout,
+                    http_client=BoundedClient(self._timeout),
                 )
             except Exception as error:  # of whatever the environment names
                 raise UserError(client_fault(error, self._key.struck_out)) from None
@@ -260,13 +265,13 @@ class OpenAIModel(ChatModel):
     async def _answer(self, engine: _Engine, batch: _Batch, request: Request) -> Reply | Failure:
         """The conversation over the rung that works, which the first request finds out alone."""
         if request.schema is None:
-            return (await self._converse(engine, batch, request, ()))[0]
+            return (await self._converse(engine, batch, request, None))[0]
         place = self._rung_key(request)
         if self._rung(engine, place) is None:
             probing = engine.probing.setdefault(place, _Probing(self._max_in_flight))
             async with probing.turns:
                 if self._rung(engine, place) is None:
-                    answer, rung = await self._converse(engine, batch, request, LADDER)
+                    answer, rung = await self._converse(engine, batch, request, None)
                     settled = isinstance(answer, Reply) or answer.cause in _SETTLING
                     if rung is not None and settled:
                         kept = self._cache.keep_rung(place, rung) if self._cache else rung
@@ -274,13 +279,13 @@ class OpenAIModel(ChatModel):
                     return answer
         rung = self._rung(engine, place)
         assert rung is not None
-        return (await self._converse(engine, batch, request, (rung,)))[0]
+        return (await self._converse(engine, batch, request, rung))[0]
 
     async def _converse(
-        self, engine: _Engine, batch: _Batch, request: Request, rungs: Sequence[Rung]
+        self, engine: _Engine, batch: _Batch, request: Request, settled: Rung | None
     ) -> tuple[Reply | Failure, Rung | None]:
         """The answer, and the rung at which it was found."""
-        conversation = converse(request, rungs)
+        conversation = converse(request, _rungs_from(settled), settled=settled is not None)
         ask = next(conversation)
         while True:
             came = await self._reply(engine, batch, request, ask)
@@ -350,6 +355,7 @@ class OpenAIModel(ChatModel):
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask, key: bytes
     ) -> RawReply | Failure:
         """Send for a reply until one comes, and store it before anyone sees it."""
+        used = Usage()
         async with engine.slots:
             for attempt in count(1):
                 came = await self._attempt(engine, batch, request, ask)
@@ -359,7 +365,8 @@ class OpenAIModel(ChatModel):
                     stored = self._cache.put(key, Stored(came.text, came.usage))
                     return RawReply(stored.text, stored.usage)
                 trouble = came
-                if came.failure.cause is not Cause.BAD_REQUEST:
+                used += trouble.failure.usage
+                if trouble.failure.cause not in _OF_THE_FORMAT:
                     self._share_probing(engine, request)
                 if not came.again or attempt > self._retries:
                     break
@@ -373,7 +380,7 @@ class OpenAIModel(ChatModel):
                 raise UserError(trouble.denial)
         if trouble.unreachable and not self._reached:
             raise UserError(f"no server answers at {self.address} ({trouble.failure.detail})")
-        return trouble.failure
+        return replace(trouble.failure, usage=used)
 
     def _share_probing(self, engine: _Engine, request: Request) -> None:
         """Let others look for the format too: what holds up this request is something else."""
@@ -432,7 +439,10 @@ class OpenAIModel(ChatModel):
             if isinstance(came, Trouble):
                 used = Usage() if came.free else whole
                 return came
-            reply, told = read_completion(came, self._key.struck_out, estimate)
+            try:
+                reply, told = read_completion(came, self._key.struck_out, estimate)
+            except Exception as error:  # whatever one reply causes is that call's failure
+                return self._trouble(error)
             used = told if told.calls and not told.unreported else whole
             if isinstance(reply, RawReply) or reply.failure.cause is not Cause.SERVER_ERROR:
                 self._answered = True
@@ -447,36 +457,57 @@ class OpenAIModel(ChatModel):
     async def _reserve(
         self, engine: _Engine, batch: _Batch, tokens_in: int, tokens_out: int
     ) -> Reservation:
-        """Room in the budget, waiting for calls under way: they may take less than reserved."""
+        """Room in the budget, waiting for calls under way: they may take less than reserved.
+
+        The first call under a budget goes alone, since it shows what this server bills.
+        """
         while True:
             batch.check()
+            alone = self.budget.bounded and not self.budget.measured
             try:
-                return self.budget.reserve(tokens_in, tokens_out, self._price)
+                if not (alone and engine.reserved):
+                    return self.budget.reserve(tokens_in, tokens_out, self._price)
             except BudgetReached:
                 if not engine.reserved:
                     raise
             await asyncio.wait(engine.reserved, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _post(self, engine: _Engine, request: Request, ask: Ask) -> Any:
-        """The completion as it came, or Trouble. Raises UserError where no call will do better."""
-        from openai import APIStatusError, OpenAIError
+    async def _post(self, engine: _Engine, request: Request, ask: Ask) -> bytes | Trouble:
+        """The body of the completion, or Trouble.
+
+        Raises UserError where no call will do better.
+        """
+        from openai import APIStatusError
 
         self.sent += 1
         length_name = self._length_name
+        parameters = self._parameters(request, ask)
         try:
             async with asyncio.timeout(self._timeout):
-                completion = await engine.client.chat.completions.create(
-                    **self._parameters(request, ask)
+                # Raw: the library would make of any JSON something that looks like a completion.
+                response = await engine.client.chat.completions.with_raw_response.create(
+                    **parameters
                 )
-        except (OpenAIError, TimeoutError, ValueError) as error:
+                body: bytes = response.content
+        except Exception as error:  # whatever one reply causes is that call's failure
             self._reached = self._reached or isinstance(error, APIStatusError)
-            trouble = read_error(error, self.name, self.address, self._key.struck_out)
+            trouble = self._trouble(error)
             if trouble.length_name and length_name == "max_tokens":
                 self._length_name = "max_completion_tokens"
                 return await self._post(engine, request, ask)
             return trouble
         self._reached = True
-        return completion
+        return body
+
+    def _trouble(self, error: Exception) -> Trouble:
+        """What an error of a call means. Raises UserError where no call will do better."""
+        try:
+            return read_error(error, self.name, self.address, self._key.struck_out)
+        except UserError:
+            raise
+        except Exception as worse:  # the error's own parts can't be read
+            line = f"the reply can't be read ({type(error).__name__}, {type(worse).__name__})"
+            return Trouble(Failure(Cause.SERVER_ERROR, line), again=True)
 
     def _parameters(self, request: Request, ask: Ask) -> dict[str, JSON]:
         sent: dict[str, JSON] = {
@@ -500,6 +531,11 @@ class OpenAIModel(ChatModel):
         if self._extra_body:
             sent["extra_body"] = self._extra_body
         return sent
+
+
+def _rungs_from(settled: Rung | None) -> tuple[Rung, ...]:
+    """The whole ladder, or what of it is left from the rung that is known to work."""
+    return LADDER if settled is None else LADDER[LADDER.index(settled) :]
 
 
 def _schema(request: Request) -> JSON:

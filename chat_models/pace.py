@@ -66,7 +66,7 @@ def retry_after(value: str | None, now: Callable[[], float] = time.time) -> floa
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - now()
-        except ValueError:
+        except (ValueError, OverflowError):  # no date, or one past the range of time
             return None
     if not math.isfinite(seconds):
         return None

@@ -7,22 +7,31 @@ conversation serves an asynchronous client and a local model.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chat_models.anchor import after_reasoning, find_answer
 from chat_models.base import JSON, Cause, Failure, Message, Reply, Request, Rung, Usage
+from chat_models.reason import short_reason
+from harness.clean_text import clean_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 RE_ASKS = 2
-_SHOWN = 300
 _FORMAT = "Reply with JSON only, without any other text. It must fit this JSON schema:\n{schema}"
 _AGAIN = (
     "Your reply could not be used: {why}. Reply again, with the whole answer, as JSON only,"
     " without any other text."
+)
+# One escape of a JSON string, a pair of surrogates being one.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|u(?P<unusable>0000|[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.S,
 )
 
 
@@ -46,44 +55,55 @@ class RawReply:
 Conversation = Generator[Ask, "RawReply | Failure", Reply | Failure]
 
 
-def converse(request: Request, rungs: Sequence[Rung]) -> Conversation:
+def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> Conversation:
     """The conversation that answers `request`, from the first of `rungs` that works.
 
     A rung doesn't work where the server refuses the request (BAD_REQUEST) or, with a next one
-    left, sends something else than bare JSON at the first try: then the request is put anew at the
-    next. At the rung that works a reply without usable JSON is asked for again, at most RE_ASKS
-    times, with the fault named. No reply rests on what came at a rung that doesn't work, so
-    `usage` leaves it out.
+    left, sends something else than bare JSON at the first try, or reports that the model broke the
+    schema: then the request is put anew at the next. At the rung that works a reply without usable
+    JSON is asked for again, at most RE_ASKS times, with the fault named. No reply rests on what
+    came at a rung that doesn't work, so `usage` leaves it out.
+
+    With `settled` the first rung is known to work, and only a broken schema that the server
+    reports leads to the next ones.
     """
+    repairs: Counter[str] = Counter()
     if request.schema is None:
         answer = yield Ask(request.messages, None)
         if isinstance(answer, Failure):
-            return answer
-        text = after_reasoning(answer.text).strip()
+            return _cleaned(answer)
+        whole = clean_text(answer.text, repairs)
+        text = after_reasoning(whole).strip()
         if not text:
-            return Failure(Cause.EMPTY, "reasoning and no answer", answer.text, answer.usage)
-        return Reply(text, usage=answer.usage, from_cache=answer.from_cache)
+            return Failure(Cause.EMPTY, "reasoning and no answer", whole, answer.usage)
+        return Reply(text, usage=answer.usage, from_cache=answer.from_cache, repairs=repairs)
     for place, rung in enumerate(rungs):
         last = place == len(rungs) - 1
         messages = request.messages if rung is Rung.STRICT else _with_format(request)
         usage, from_cache, failure = Usage(), True, Failure(Cause.NO_JSON)
         for attempt in range(1 + RE_ASKS):
             answer = yield Ask(messages, rung)
+            first = attempt == 0 and not last and not (settled and place == 0)
             if isinstance(answer, Failure):
-                if answer.cause is Cause.BAD_REQUEST and attempt == 0 and not last:
+                # A model that broke the schema is a server's report here: see read_error.
+                if (answer.cause is Cause.BAD_REQUEST and first) or (
+                    answer.cause is Cause.SCHEMA and not last
+                ):
                     break
-                return replace(answer, usage=usage)
-            parsed, whole, problem = _read(answer.text, request.schema)
-            if parsed is None and not whole and attempt == 0 and not last:
+                return _cleaned(replace(answer, usage=usage + answer.usage))
+            repairs = Counter()
+            text = clean_text(answer.text, repairs)
+            parsed, whole_reply, problem = _read(text, request.schema, repairs)
+            if parsed is None and not whole_reply and first:
                 break
             usage += answer.usage
             from_cache = from_cache and answer.from_cache
             if parsed is not None:
-                return Reply(answer.text, parsed, usage, rung, attempt, from_cache)
+                return Reply(text, parsed, usage, rung, attempt, from_cache, repairs)
             cause = Cause.SCHEMA if problem.found else Cause.NO_JSON
-            failure = Failure(cause, problem.why, answer.text, usage)
+            failure = Failure(cause, problem.why, text, usage)
             again = Message("user", _AGAIN.format(why=problem.why))
-            messages = (*messages, Message("assistant", answer.text), again)
+            messages = (*messages, Message("assistant", text), again)
         else:
             return failure
     raise AssertionError("the last rung answers")
@@ -109,7 +129,9 @@ class _Problem:
     found: bool = True
 
 
-def _read(text: str, schema: type[BaseModel]) -> tuple[BaseModel | None, bool, _Problem]:
+def _read(
+    text: str, schema: type[BaseModel], repairs: Counter[str]
+) -> tuple[BaseModel | None, bool, _Problem]:
     """What a reply holds, whether it is bare JSON, and why it can't be used."""
     from pydantic import ValidationError
 
@@ -117,16 +139,36 @@ def _read(text: str, schema: type[BaseModel]) -> tuple[BaseModel | None, bool, _
     if found is None:
         return None, False, _Problem("no JSON stands by itself in it", found=False)
     try:
-        return schema.model_validate_json(found.raw), found.whole, _Problem()
+        parsed = schema.model_validate_json(_clean_escapes(found.raw, repairs))
+        return parsed, found.whole, _Problem()
     except ValidationError as error:
         return None, found.whole, _Problem(_first_fault(error))
+    except Exception as error:  # a schema's own code met a value that it doesn't expect
+        return None, found.whole, _Problem(f"{type(error).__name__} while it was checked")
+
+
+def _clean_escapes(raw: str, repairs: Counter[str]) -> str:
+    """JSON with what `clean_text` replaces replaced where it is written as an escape."""
+
+    def repair(escape: re.Match[str]) -> str:
+        if escape["unusable"] is None:
+            return escape[0]
+        repairs["NUL" if escape["unusable"] == "0000" else "lone surrogate"] += 1
+        return r"\ufffd"
+
+    return _ESCAPE.sub(repair, raw)
+
+
+def _cleaned(failure: Failure) -> Failure:
+    nothing: Counter[str] = Counter()
+    detail, text = clean_text(failure.detail, nothing), clean_text(failure.text, nothing)
+    return replace(failure, detail=detail, text=text)
 
 
 def _first_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
-    line = " ".join(f"{where}: {fault['msg']}".split()) if where else fault["msg"]
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
+    return short_reason(f"{where}: {fault['msg']}" if where else fault["msg"])
 
 
 def _with_format(request: Request) -> tuple[Message, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from corpus.errors import DataError
-from corpus.jsonl import Repairs, clean_text
+from corpus.jsonl import Repairs
+from harness.clean_text import clean_text
 
 
 @dataclass(frozen=True, slots=True)

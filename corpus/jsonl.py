@@ -16,8 +16,6 @@ from harness.strict_json import STRICT_JSON, RepeatedKey
 
 # What str.splitlines() and some readers take for line ends: U+0085, U+2028, U+2029.
 _OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
-# U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 OnFault = Callable[[DataError], None]
@@ -132,18 +130,6 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
             f"a line must hold a JSON object, not {type(value).__name__}", path=path, line=number
         )
     return value
-
-
-def clean_text(text: str, repairs: Counter[str]) -> str:
-    """`text` with NUL and lone surrogates replaced by U+FFFD, each counted in `repairs`."""
-    if not _UNUSABLE.search(text):
-        return text
-
-    def mend(match: re.Match[str]) -> str:
-        repairs["NUL" if match[0] == "\x00" else "lone surrogate"] += 1
-        return "\ufffd"
-
-    return _UNUSABLE.sub(mend, text)
 
 
 def new_digest() -> Any:

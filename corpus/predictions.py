@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import clean_text, new_digest, read_jsonl
+from corpus.jsonl import new_digest, read_jsonl
+from harness.clean_text import clean_text
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ def search(
     from collections import Counter
 
     from corpus.errors import DataError
-    from corpus.jsonl import clean_text
+    from harness.clean_text import clean_text
     from harness.cli import one_line_errors
     from harness.errors import UserError
     from harness.terminal import one_line, say, say_json

@@ -105,6 +105,7 @@ class Ballot(Generic[T]):
                 failed[answer.cause.value] += 1
                 votes.append(None)
             else:
+                repairs.update(answer.repairs)
                 votes.append(vote(answer.parsed, repairs))
         came = [one for one in votes if one is not None]
         raw = tuple(answer.text for answer in answers)

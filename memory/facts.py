@@ -6,15 +6,14 @@ its nearest neighbour. A fact without text breaks the schema and is asked for ag
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, model_validator
 
-from corpus.jsonl import clean_text
 from corpus.records import Evidence, MemoryItem, Turn
+from harness.clean_text import clean_text
 from memory.taxonomy import UNKNOWN, UNMAPPED, Attitude, Label, TimeScope, Type
 
 _LONGEST_EMOTION = 40
@@ -39,7 +38,7 @@ def _one_of(words: Any, otherwise: str | None) -> Callable[[Any], Any]:
 
 def _confidence(value: Any) -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and math.isfinite(value) and 0 <= value <= 1 else None
+    return float(value) if number and 0 <= value <= 1 else None  # NaN is neither
 
 
 def _emotion(value: Any) -> str | None:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from corpus.jsonl import clean_text
 from corpus.records import MemoryItem
+from harness.clean_text import clean_text
 from memory.base import Operation
 
 JSON = Any

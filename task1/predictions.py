@@ -16,9 +16,10 @@ from typing import Any
 
 from corpus.errors import DataError
 from corpus.fields import Fields
-from corpus.jsonl import clean_text, new_digest, read_jsonl
+from corpus.jsonl import new_digest, read_jsonl
 from corpus.predictions import Tally
 from corpus.records import MemoryItem
+from harness.clean_text import clean_text
 
 KEYS = ("memory_items",)
 

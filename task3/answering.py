@@ -154,7 +154,10 @@ class Answering:
             return Done(None, *counts, error=reply.cause.value)
         assert isinstance(reply.parsed, Choice)
         golds = {memories[i].text for i in pool.golds}
-        return Done(_result(row, golds, shown, reply.parsed), *counts)
+        result = _result(row, golds, shown, reply.parsed)
+        if reply.repairs:
+            result["repairs"] = dict(reply.repairs)
+        return Done(result, *counts)
 
     def _first_stage(self, query: str, pool: Sequence[Memory]) -> tuple[list[str], Usage]:
         """The texts to be shown, and what choosing them took."""
@@ -181,7 +184,9 @@ class Answering:
             self._prepared = True
 
 
-def _result(row: Task3Row, golds: set[str], shown: Sequence[str], choice: Choice) -> JSON:
+def _result(
+    row: Task3Row, golds: set[str], shown: Sequence[str], choice: Choice
+) -> dict[str, JSON]:
     label = choice.selected_memory or 0
     text = shown[label - 1] if 1 <= label <= len(shown) else None
     return {
@@ -292,6 +297,7 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         "used_by_overlap": share([one["overlap"] >= THRESHOLD for one in results]),
         "named_no_memory": sum(one["selected_memory"] is None for one in results),
         "unknown_labels": sum(one["unknown_label"] for one in results),
+        "repairs": dict(sum((Counter(one.get("repairs", {})) for one in results), Counter[str]())),
         **totals,
         "cost": work.cost(totals["tokens_in"], totals["tokens_out"]),
     }

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,12 +55,21 @@ Answer = Callable[[Call], JSON]
 """What a perfect model answers, as a JSON value or a bare string."""
 
 
+@dataclass(frozen=True)
+class Raw:
+    """A response as it goes over the wire; a body of several pieces is sent until nobody reads."""
+
+    body: bytes | str | Iterable[bytes] = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class ScriptedServer:
     """See `scripted_server`. Every field may be changed while it runs."""
 
     answer: Answer
-    choose: Callable[[Call], str]
+    choose: Callable[[Call], str | Raw]
     key: str | None = None
     refuses: tuple[str, ...] = ()
     """Types of response_format that are answered with 400."""
@@ -214,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
         if call.wants in script.refuses:
             return self._error(400, f"response_format {call.wants} is not supported")
         behaviour = script.choose(call)
+        if isinstance(behaviour, Raw):
+            return self._raw(behaviour)
         first = call.times == 1
         if behaviour.startswith("status "):
             return self._error(int(behaviour.split()[1]), f"scripted; you sent {told}")
@@ -256,6 +267,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(wire)
 
+    def _raw(self, raw: Raw) -> None:
+        body = raw.body.encode() if isinstance(raw.body, str) else raw.body
+        if isinstance(body, bytes):
+            return self._send(raw.status, body, raw.headers)
+        self.script.leave()
+        self.close_connection = True
+        self.send_response(raw.status)
+        for name, value in {"Connection": "close", **raw.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in body:
+            self.wfile.write(piece)
+        return None
+
     def _cut(self) -> None:
         """Promise more than comes, then drop the connection with a reset."""
         self.script.leave()
@@ -277,7 +302,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def scripted_server(
-    answer: Answer, behaviour: str | Callable[[Call], str] = "perfect", **settings: Any
+    answer: Answer, behaviour: str | Raw | Callable[[Call], str | Raw] = "perfect", **settings: Any
 ) -> Iterator[ScriptedServer]:
     """A running server. `behaviour` is one for all calls, or chooses by the call."""
     choose = behaviour if callable(behaviour) else lambda call: behaviour

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, RootModel
 
-from chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage
+from chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage, anchor
 from chat_models.anchor import after_reasoning, find_answer
 from chat_models.structured import RE_ASKS, RawReply, converse, replay, strict_schema
 
@@ -78,6 +78,55 @@ def test_no_reply_breaks_the_search(reply: str) -> None:
 def test_brackets_without_end_are_no_answer() -> None:
     assert raw("x\n" + "[" * 100_000) is None
     assert raw("{" * 100_000) is None
+
+
+SIZE = 240_000
+HARD = {
+    "closed pieces": "{a}\n",
+    "valid pieces": "x {}\n",
+    "whole pieces": "{}\n",
+    "open pieces": "{\n",
+    "strings that never end": '{"\\"\\"',
+    "quotation marks": '["',
+    "blanks": "{} x" + " " * 50,
+    "fences": "`{}`x",
+    "reasoning": "<think>",
+}
+
+
+@pytest.mark.parametrize("unit", HARD.values(), ids=HARD)
+@pytest.mark.parametrize("start", ["", "So\n", "{"])
+def test_each_part_of_a_reply_is_decoded_at_most_once(
+    unit: str, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Besides the reply as a whole. 240 kB of `{a}` lines once took 17 s."""
+    reply = start + unit * (SIZE // len(unit))
+    decoded = 0
+    is_json = anchor._is_json
+
+    def counted(text: str) -> bool:
+        nonlocal decoded
+        decoded += len(text)
+        return is_json(text)
+
+    monkeypatch.setattr(anchor, "_is_json", counted)
+    find_answer(reply)
+    assert decoded <= 2 * len(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{}" + " " * SIZE + "x",
+        " " * SIZE + "1{}",
+        "{" + '"' + '\\"' * SIZE,
+        "{" + '"a' * SIZE,
+        "So\n{" + "`" * SIZE,
+    ],
+)
+def test_no_pattern_is_tried_from_every_place(reply: str) -> None:
+    """Patterns that backtrack would take minutes on each of these."""
+    assert find_answer(f"{reply}\nso\n{ANSWER}") in (None, anchor.Anchored(ANSWER, whole=False))
 
 
 @pytest.mark.parametrize(

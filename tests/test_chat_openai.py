@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from chat_models import Budget, Cause, Failure, Message, Reply, ReplyCache, Request, Rung
 from chat_models.openai_model import OpenAIModel
 from harness.errors import UserError
-from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.scripted_server import Call, Raw, ScriptedServer, scripted_server
 
 KEY = "sk-very-secret-0123456789/+"
 
@@ -38,7 +38,7 @@ def ask(text: str = "Rank these.", schema: type[BaseModel] | None = Order) -> Re
 
 @contextmanager
 def serving(
-    behaviour: str | Callable[[Call], str] = "perfect", **settings: Any
+    behaviour: str | Raw | Callable[[Call], str | Raw] = "perfect", **settings: Any
 ) -> Iterator[ScriptedServer]:
     with scripted_server(lambda call: {"order": RIGHT}, behaviour, **settings) as server:
         yield server

@@ -22,7 +22,7 @@ from task3 import answer, score
 from task3.choice import ask, shuffled
 from task3.use import overlap
 from tests.conftest import WriteRelease, write_lines
-from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
 
 TOPICS = ("tea", "chess", "violin", "cactus", "harbour", "cheese", "kayak", "comet")
 LINE = re.compile(r"^\[(\d+)\] (.*)$", re.M)
@@ -185,6 +185,36 @@ def test_failures_are_counted_and_get_no_row(root: Path, tmp_path: Path) -> None
         again = run(root, server, tmp_path / "run", "--retry-failed", "--json")
         assert json.loads(again.stdout)["answered"] == 12
         assert len(lines(tmp_path / "run" / "predictions.jsonl")) == 12
+
+
+@pytest.mark.parametrize(
+    ("reply", "failed"),
+    [
+        (completion('{"answer": "\ud83d", "reason": "r", "selected_memory": 1}'), {}),
+        (completion('{"answer": "\\ud83d", "reason": "\\u0000", "selected_memory": 1}'), {}),
+        (completion("[" * 100_000), {"no JSON in the reply": 2}),
+        (completion("half an ans", None), {"server error": 2}),
+    ],
+)
+def test_one_strange_reply_costs_no_row_of_another_query(
+    root: Path, tmp_path: Path, reply: Any, failed: dict[str, int]
+) -> None:
+    """Half a character, in the text or as an escape, is U+FFFD, as it is in a data file."""
+
+    def choose(call: Call) -> str | Raw:
+        strange = "tea" in call.prompt.split("Query:")[1].split("\n")[0]
+        return Raw(json.dumps(reply)) if strange else "perfect"
+
+    with scripted_server(knows, choose) as server:
+        result = run(root, server, tmp_path / "run", "--json")
+    summary = json.loads(result.stdout)
+    assert summary["failed"] == failed
+    assert summary["answered"] == 12 - sum(failed.values())
+    rows = lines(tmp_path / "run" / "rows.jsonl")
+    assert len(rows) == 12
+    repaired = [row["result"] for row in rows if row["result"] and "repairs" in row["result"]]
+    assert [one["answer"] for one in repaired] == ([] if failed else ["\ufffd"] * 2)
+    assert summary["repairs"].get("lone surrogate", 0) == len(repaired)
 
 
 def test_nothing_answered_is_an_error(root: Path, tmp_path: Path) -> None:

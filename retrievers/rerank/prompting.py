@@ -195,12 +195,12 @@ class PromptReranker(Reranker):
             labels = listed_before_the_cut(answer)
             if not labels:
                 return []
-            # The server's count came with the reply that is no whole one; so we estimate.
-            tokens_in = self.chat.count_tokens(request.messages)
-            tokens_out = estimate_text(answer.text)
-            talk.usage += ChatUsage(
-                1, unreported=1, estimated_in=tokens_in, estimated_out=tokens_out
-            )
+            if not answer.usage.calls:  # a model of somebody's own that counts whole replies only
+                tokens_in = self.chat.count_tokens(request.messages)
+                tokens_out = estimate_text(answer.text)
+                talk.usage += ChatUsage(
+                    1, unreported=1, estimated_in=tokens_in, estimated_out=tokens_out
+                )
             talk.unusable -= 1
         else:
             return []
@@ -223,6 +223,7 @@ class PromptReranker(Reranker):
         talk.usage += answer.usage
         talk.replies += 1
         if isinstance(answer, Reply):
+            talk.repairs.update(answer.repairs)
             return True
         if answer.cause not in UNUSABLE:
             raise RetrieverError(answer.cause.value)

@@ -27,7 +27,9 @@ UNUSABLE = {
 """What a model said and can't be used. All other causes are failures of the call, and so of the
 query: no reply is no opinion."""
 _LISTED = re.compile(
-    r'(?:`{3}[a-z]*\s*)?(?:\{\s*"order"\s*:\s*)?\[((?:\s*"?-?\d+"?\s*,)+)', re.IGNORECASE
+    # Of nine digits at most: a longer number is no label, and thousands of them no int.
+    r'(?:`{3}[a-z]*\s*)?(?:\{\s*"order"\s*:\s*)?\[((?:\s*"?-?\d{1,9}"?\s*,)+)',
+    re.IGNORECASE,
 )
 
 

@@ -1,0 +1,65 @@
+"""The HTTP client under `openai`: it reads no more than a bounded reply and follows no redirect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+from openai import DEFAULT_CONNECTION_LIMITS
+
+MAX_REPLY_BYTES = 4 * 2**20
+"""Bytes of one reply, decompressed. The longest replies of real models stay below 1 MB."""
+_ENCODINGS = ("", "identity", "gzip", "deflate")
+
+
+class ReplyTooLarge(Exception):
+    """The server sends more than MAX_REPLY_BYTES. The connection is closed at that point."""
+
+
+class UnusableEncoding(Exception):
+    """The server compresses its reply in a way that was not asked for and is not read."""
+
+
+class BoundedClient(httpx2.AsyncClient):
+    """Reads every reply, errors too, up to MAX_REPLY_BYTES, and asks for no compression.
+
+    Raises ReplyTooLarge and UnusableEncoding, and otherwise what httpx2 raises.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            headers={"Accept-Encoding": "identity"},
+            timeout=timeout,
+            limits=DEFAULT_CONNECTION_LIMITS,
+            # The prompts hold a user's memories: they go to the address that the user gave.
+            follow_redirects=False,
+        )
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """The whole response, decompressed, within the bound."""
+        response = await super().send(request, **{**options, "stream": True})
+        try:
+            content = await _read(response)
+        finally:
+            await response.aclose()
+        headers = {
+            name: value
+            for name, value in response.headers.items()
+            if name not in ("content-encoding", "content-length", "transfer-encoding")
+        }
+        return httpx2.Response(
+            response.status_code, headers=headers, content=content, request=request
+        )
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise UnusableEncoding(f"the reply is compressed ({encoding}), which was not asked for")
+    pieces, size = [], 0
+    async for piece in response.aiter_bytes():  # decompressed in pieces of at most 1 MiB
+        size += len(piece)
+        if size > MAX_REPLY_BYTES:
+            raise ReplyTooLarge(f"the reply is larger than {MAX_REPLY_BYTES // 2**20} MiB")
+        pieces.append(piece)
+    return b"".join(pieces)
