@@ -45,6 +45,7 @@ def build(
 
 
 def _build(memories: list[Any], out: Path, kind: str, model: str, address: str | None) -> None:
+    import secrets
     import time
 
     import numpy as np
@@ -67,12 +68,13 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
     chosen = kind_for(len(memories)) if kind == "auto" else kind
     texts = [memory.text for memory in memories]
     ids = np.array([memory.id for memory in memories], np.int64)
+    build = secrets.token_hex(8)
     started = time.perf_counter()
     with replacing(out) as draft:
         if chosen == "bm25s":
             index = make_index(chosen)
             index.build(ids, texts)
-            header = StoreHeader(chosen, len(ids))
+            header = StoreHeader(chosen, len(ids), build=build)
         else:
             with encoder_of(model) as encoder:
                 settings: dict[str, Any] = {"width": encoder.width, "model": model}
@@ -89,12 +91,12 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
                 index.add(ids, vectors, texts)  # type: ignore[attr-defined]
             else:
                 index.build(ids, vectors)
-            header = StoreHeader(chosen, len(ids), model, weights, vectors.shape[1])
+            header = StoreHeader(chosen, len(ids), model, weights, vectors.shape[1], build)
             (draft / "vectors.npy").unlink()
         index.save(draft / INDEX)
         if chosen == "milvus":
             index.close()  # type: ignore[attr-defined]
-        write_texts(draft, memories)
+        write_texts(draft, memories, build)
         write_header(draft, header)
     seconds = time.perf_counter() - started
     say(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")

@@ -10,6 +10,7 @@ hash agrees. A hash finds damage, not malice: FAISS was not made for files that 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -57,7 +58,14 @@ def write_index(
             digest = hashlib.sha256(encoded).digest()
             stream.write(encoded + digest + len(encoded).to_bytes(8, "big") + END)
     except OSError as error:
-        raise IndexingError(f"{path}: cannot be written ({error.strerror})") from None
+        raise IndexingError(f"{path}: {cannot_be_written(error)}") from None
+
+
+def cannot_be_written(error: OSError) -> str:
+    """Why, and for a full disk what to do."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    todo = ". Free some space and run this again; an older store is as it was" if full else ""
+    return f"cannot be written ({error.strerror}){todo}"
 
 
 def _write_section(stream: Any, name: str, fill: Callable[[Write], None]) -> dict[str, Any]:
@@ -76,6 +84,19 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             return _header(path, stream)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def identity(path: Path) -> str:
+    """What tells the index at `path` from any other: the hash of its header, which names all else.
+
+    Raises NotAnIndex for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            stream.seek(-_TAIL, os.SEEK_END)
+            return stream.read(32).hex()
     except OSError as error:
         raise _unreadable(path, error) from None
 

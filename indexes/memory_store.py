@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,18 +18,23 @@ from numpy.typing import NDArray
 
 from corpus.fields import Fields
 from corpus.jsonl import Repairs, read_jsonl
+from harness.checksums import check_of, seal, unseal
 from harness.errors import UserError
-from harness.files import write_atomically
+from harness.files import drafted_folder, write_atomically
 from harness.fingerprint import canonical
+from harness.sqlite_file import FAULTS, explain
 from indexes.base import Index
 from indexes.choose import open_index
-from indexes.errors import NotAnIndex
+from indexes.errors import IndexingError, NotAnIndex
+from indexes.files import cannot_be_written, identity
 
 if TYPE_CHECKING:
     from indexes.encoder import Encoder
 
 HEADER, INDEX, TEXTS, MILVUS = "store.json", "index", "texts.sqlite", "milvus.db"
 _FIELDS = ("text", "id", "label")
+_AGAIN = "Build the store again"
+_TRIES, _PAUSE = 10, 0.05  # of opening a store that is being replaced; seconds between them
 _ASKED = 500  # values in one SQL statement: some builds of SQLite take 999
 
 
@@ -49,6 +55,10 @@ class StoreHeader:
     model: str | None = None
     weights: str | None = None
     width: int | None = None
+    build: str | None = None
+    """Tells this build from any other; part of every text's check. None in older stores."""
+    index: str | None = None
+    """The identity of the index file."""
 
 
 def read_memories(path: Path) -> list[StoredMemory]:
@@ -92,10 +102,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not (path / HEADER).is_file():
         raise UserError(f"{path}: is there and is no store. Give another --out")
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
+    with drafted_folder(path) as draft:
         yield draft
         old = aside(path)
         if path.exists():
@@ -108,8 +115,28 @@ def replacing(path: Path) -> Iterator[Path]:
                 old.rename(path)
             raise
         shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _stamp(path: Path) -> bytes | None:
+    """The header as it lies there; another build has another."""
+    try:
+        return (path / HEADER).read_bytes()
+    except OSError:
+        return None
+
+
+def _read_header(path: Path) -> StoreHeader:
+    try:
+        value, undamaged = unseal((path / HEADER).read_bytes())
+        if not undamaged:
+            raise ValueError("damaged: its check does not match")
+        return StoreHeader(**value)
+    except (FileNotFoundError, NotADirectoryError):
+        older = aside(path.resolve())
+        found = f". Its older version lies at {older}: rename it" if older.exists() else ""
+        raise NotAnIndex(f"{path}: no store of memories (no {HEADER}){found}") from None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise NotAnIndex(f"{path / HEADER}: cannot be read ({error}). {_AGAIN}") from None
 
 
 def aside(path: Path) -> Path:
@@ -117,68 +144,121 @@ def aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.old")
 
 
-def write_texts(folder: Path, memories: Sequence[StoredMemory]) -> None:
-    """Keep the texts beside the index."""
-    with closing(sqlite3.connect(folder / TEXTS)) as connection, connection:
-        connection.execute("CREATE TABLE memory (id INTEGER PRIMARY KEY, text TEXT, label TEXT)")
-        connection.executemany("INSERT INTO memory VALUES (?, ?, ?)", memories)
+def write_texts(folder: Path, memories: Sequence[StoredMemory], build: str) -> None:
+    """Keep the texts beside the index, each with a check that holds for this build alone.
+
+    Raises IndexingError where they cannot be written.
+    """
+    path = folder / TEXTS
+    rows = ((*memory, check_of(build, *memory)) for memory in memories)
+    try:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                "CREATE TABLE memory (id INTEGER PRIMARY KEY, text TEXT, label TEXT, crc INTEGER)"
+            )
+            connection.executemany("INSERT INTO memory VALUES (?, ?, ?, ?)", rows)
+    except sqlite3.Error as error:
+        why = explain(error, path, "file of texts", "Build it again, or give")
+        raise IndexingError(f"{path}: {why} another --out") from None
 
 
 def write_header(folder: Path, header: StoreHeader) -> None:
     """Write the header, last of all: a folder without one is no store."""
-    write_atomically(folder / HEADER, canonical(asdict(header)) + "\n")
+    whole = replace(header, index=identity(folder / INDEX))
+    write_atomically(folder / HEADER, seal(canonical(asdict(whole)).encode()))
 
 
 class MemoryStore:
-    """An opened store. Raises NotAnIndex where `path` is none, or a damaged one."""
+    """An opened store: one build, whatever takes its place meanwhile.
+
+    Raises NotAnIndex where `path` is none, or a damaged one, or is built again and again while it
+    is opened.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            value = json.loads((path / HEADER).read_text(encoding="utf-8"))
-            self.header = StoreHeader(**value)
-        except (FileNotFoundError, NotADirectoryError):
-            older = aside(path.resolve())
-            found = f". Its older version lies at {older}: rename it" if older.exists() else ""
-            raise NotAnIndex(f"{path}: no store of memories (no {HEADER}){found}") from None
-        except (OSError, ValueError, TypeError) as error:
-            raise NotAnIndex(f"{path / HEADER}: cannot be read ({error})") from None
-        self.index: Index[Any] = open_index(path / INDEX)
+        for left in reversed(range(_TRIES)):
+            before = _stamp(path)
+            try:
+                self._open()
+                if _stamp(path) == before:
+                    return
+            except NotAnIndex:
+                replaced = _stamp(path) != before or aside(path.resolve()).exists()
+                if not (replaced and left):
+                    raise
+            time.sleep(_PAUSE)
+        raise NotAnIndex(f"{path}: is built again while it is opened. Run this when that is done")
+
+    def _open(self) -> None:
+        self.header = _read_header(self.path)
+        self.index: Index[Any] = open_index(self.path / INDEX)
         if len(self.index) != self.header.count:
             raise NotAnIndex(
-                f"{path}: the index holds {len(self.index)} memories, its header says"
+                f"{self.path}: the index holds {len(self.index)} memories, its header says"
                 f" {self.header.count}. Build it again"
             )
+        if self.header.index not in (None, identity(self.path / INDEX)):
+            raise NotAnIndex(f"{self.path}: the index is of another build. Build it again")
+        with self._reading():
+            # Kept open, so that the texts stay those of the index. No one writes to this file.
+            uri = f"{(self.path / TEXTS).resolve().as_uri()}?mode=ro&immutable=1"
+            self._texts = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            weakref.finalize(self, self._texts.close)
+            self._texts.text_factory = bytes
+            self._texts.execute("SELECT id, text, label FROM memory LIMIT 0")
 
     def texts(self, ids: Sequence[int]) -> dict[int, StoredMemory]:
-        """The memories with these ids. Raises NotAnIndex where one has no text here."""
+        """The memories with these ids.
+
+        Raises NotAnIndex where one has no text here, or one that is damaged or of another build.
+        """
         found: dict[int, StoredMemory] = {}
         for start in range(0, len(ids), _ASKED):
             chunk = list(ids[start : start + _ASKED])
             marks = ",".join("?" * len(chunk))
-            with self._texts() as opened:
-                rows = opened.execute(f"SELECT * FROM memory WHERE id IN ({marks})", chunk)
-                found |= {row[0]: StoredMemory(*row) for row in rows}
+            found |= {memory.id: memory for memory in self._select(f"id IN ({marks})", chunk)}
         missing = [i for i in ids if i not in found]
         if missing:
             raise NotAnIndex(f"{self.path}: id {missing[0]} is in the index and has no text here")
         return found
 
     def all_memories(self, block: int = 10_000) -> Iterator[list[StoredMemory]]:
-        """All memories by id, in blocks."""
-        with self._texts() as opened:
-            rows = opened.execute("SELECT * FROM memory ORDER BY id")
-            while chunk := rows.fetchmany(block):
-                yield [StoredMemory(*row) for row in chunk]
+        """All memories by id, in blocks. Raises NotAnIndex as `texts` does."""
+        last, count = -1, 0
+        while chunk := self._select(f"id > ? ORDER BY id LIMIT {block}", [last]):
+            yield chunk
+            last, count = chunk[-1].id, count + len(chunk)
+        if count != self.header.count:
+            raise NotAnIndex(
+                f"{self.path / TEXTS}: holds {count} texts, not {self.header.count}. {_AGAIN}"
+            )
+
+    def _select(self, where: str, values: Sequence[int]) -> list[StoredMemory]:
+        build, found = self.header.build, []
+        crc = "NULL" if build is None else "crc"
+        with self._reading():
+            rows = self._texts.execute(
+                f"SELECT id, text, label, {crc} FROM memory WHERE {where}", values
+            ).fetchall()
+            for number, text, label, check in rows:
+                if build is not None and check != check_of(build, number, text, label):
+                    raise NotAnIndex(
+                        f"{self.path / TEXTS}: the text of id {number} is damaged, or of another"
+                        f" build. {_AGAIN}"
+                    )
+                found.append(
+                    StoredMemory(number, text.decode(), None if label is None else label.decode())
+                )
+        return found
 
     @contextmanager
-    def _texts(self) -> Iterator[sqlite3.Connection]:
-        path = self.path / TEXTS
+    def _reading(self) -> Iterator[None]:
         try:
-            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as opened:
-                yield opened
-        except sqlite3.Error as error:
-            raise NotAnIndex(f"{path}: cannot be read ({error})") from None
+            yield
+        except (*FAULTS, AttributeError) as error:  # the last for text that is no text
+            why = " ".join(str(error).split())
+            raise NotAnIndex(f"{self.path / TEXTS}: cannot be read ({why}). {_AGAIN}") from None
 
     @contextmanager
     def encoder(self) -> Iterator[Encoder]:
@@ -220,6 +300,12 @@ def encode_all(
 ) -> NDArray[np.float32]:
     """Vectors (len(texts), width), mapped from the file `place`, so that memory stays bounded."""
     shape = (len(texts), encoder.width)
+    try:
+        # The room is claimed now: a full disk met later, through the map, would be a crash.
+        with place.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, shape[0] * shape[1] * 4 + 4096)
+    except OSError as error:
+        raise IndexingError(f"{place}: {cannot_be_written(error)}") from None
     vectors = np.lib.format.open_memmap(place, "w+", np.float32, shape)
     for made in encoder.batches(texts):
         vectors[made.places] = made.vectors
