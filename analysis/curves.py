@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from analysis.pictures import check_out, look, part_labels, picture, save, write_title
+from harness.errors import UserError
+from harness.terminal import note, one_line, say, visible
+from harness.text_table import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,19 +23,21 @@ if TYPE_CHECKING:
 
     from analysis.runs import Run
 
-# Okabe & Ito's palette without its yellow; markers tell the lines apart in grey too. Dashes are for
-# published figures alone.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = "osD^vPX*"
 METRICS = {"recall": "R", "recall_any": "any", "recall_all": "all", "ndcg": "nDCG"}
 app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A labelled line: distractors ascending; mean, 95 % bounds and chance of recall@k at each."""
+    """A labelled line: distractors ascending; mean, 95 % bounds and chance of recall@k at each.
+
+    `retriever` is the label in the run; `source` what tells runs apart: how pools were made, or
+    the run folder.
+    """
 
     label: str
+    retriever: str
+    source: str
     distractors: tuple[int, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
@@ -42,16 +49,17 @@ def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve
     """One curve a run and label; read from the summaries for `ks`, where k is among them.
 
     A label that stands in several runs is told apart by how the pools were made, else by folder.
+    One that was not scored on all of its pools says on how many.
     """
     pairs = [(run, label) for run in runs for label in run.labels]
     strategies = {id(run): run.manifest["fingerprint"]["pools"]["strategy"] for run in runs}
     by_label = Counter(label for _, label in pairs)
     folders = Counter(run.path.resolve().name for run in runs)
     by_both = Counter((label, strategies[id(run)]) for run, label in pairs)
-    summaries = {id(run): run.summary(ks or (k,))["cells"] for run in runs}
+    by_folder = max(by_both.values()) > 1
     found = []
     for run, label in pairs:
-        mine = [c for c in summaries[id(run)] if c["retriever"] == label and "recall" in c]
+        mine = _scored_cells(run, label, tuple(ks or (k,)))
         if not mine:
             continue
         strategy = strategies[id(run)]
@@ -59,66 +67,132 @@ def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve
         if by_both[label, strategy] > 1:
             folder = run.path.resolve().name
             name += f" ({folder if folders[folder] == 1 else run.path})"
+        name += _share_scored(mine, _rows_of_a_cell(run))
         figures = [c["recall"][str(k)] for c in mine]
         columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high", "chance")}
-        found.append(Curve(name, tuple(c["distractors"] for c in mine), **columns))
+        source = str(run.path.resolve()) if by_folder else strategy
+        sizes = tuple(c["distractors"] for c in mine)
+        found.append(Curve(name, label, source, sizes, **columns))
     return found
+
+
+def _scored_cells(run: Run, label: str, ks: Sequence[int]) -> list[Mapping[str, Any]]:
+    cells = run.summary(ks)["cells"]
+    return [c for c in cells if c["retriever"] == label and "recall" in c]
+
+
+def _rows_of_a_cell(run: Run) -> int:
+    """How many rows a label has at a size once the run is finished."""
+    prints = run.manifest["fingerprint"]
+    return int(prints["data"]["queries"]) * len(prints["pools"]["seeds"])
+
+
+def _share_scored(cells: Sequence[Mapping[str, Any]], rows: int) -> str:
+    """Of how many rows a curve's points are means, if not of all."""
+    fewest, most = min(c["scored"] for c in cells), max(c["scored"] for c in cells)
+    if fewest >= rows:
+        return ""
+    return f" ({fewest} of {rows})" if fewest == most else f" ({fewest} to {most} of {rows})"
+
+
+def gaps(runs: Sequence[Run], k: int) -> list[str]:
+    """What the picture of these runs does not show, or shows over a part of the rows."""
+    lines = []
+    for run in runs:
+        rows = _rows_of_a_cell(run)
+        sizes = run.manifest["fingerprint"]["pools"].get("distractors", [])
+        for label in run.labels:
+            cells = _scored_cells(run, label, (k,))
+            if not cells:
+                lines.append(f"{run.path}: `{label}` has no scored rows and is not drawn")
+                continue
+            absent = sorted(set(sizes) - {c["distractors"] for c in cells})
+            if absent:
+                at = ", ".join(map(str, absent))
+                lines.append(f"{run.path}: `{label}` has no scored rows at {at} distractors")
+            partly: dict[str, list[str]] = {}
+            for c in cells:
+                if c["scored"] < rows:
+                    missing = rows - c["attempted"]
+                    counts = [f"{c['failed']} failed"] * (c["failed"] > 0)
+                    counts += [f"{missing} not run yet"] * (missing > 0)
+                    what = f"{c['scored']} of {rows} rows are scored ({', '.join(counts)})"
+                    partly.setdefault(what, []).append(str(c["distractors"]))
+            for what, at_sizes in partly.items():
+                lines.append(f"{run.path}: `{label}` at {', '.join(at_sizes)}: {what}")
+    return lines
 
 
 def draw(
     curves: Sequence[Curve],
     k: int,
-    title: str,
+    titles: Sequence[str],
     out: Path,
     published: dict[str, dict[int, float]] | None = None,
 ) -> None:
     """Draw curves with bands, the chance line and, dashed, published figures; write `out`.
 
-    The kind of picture follows the name's ending (png, pdf, svg).
+    A curve of one size is a point with an error bar. The kind of picture follows the name's ending
+    (png, pdf, svg). Raises UserError if it cannot be drawn.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 4.8), layout="constrained")
-    axes = figure.subplots()
-    sizes = sorted({size for curve in curves for size in curve.distractors})
-    for i, curve in enumerate(curves):
-        colour = COLOURS[i % len(COLOURS)]
-        axes.fill_between(curve.distractors, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
-        axes.plot(
-            curve.distractors,
-            curve.mean,
-            color=colour,
-            marker=MARKERS[i % len(MARKERS)],
-            lw=1.8,
-            label=curve.label,
-        )
-    _published_lines(axes, published or {})
-    chance = {
-        s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
+    lines = {
+        f"{i}: {name}, published": p for i, (name, p) in enumerate((published or {}).items(), 1)
     }
-    axes.plot(
-        sizes,
-        [chance[size] for size in sizes],
-        color="#555555",
-        linestyle=":",
-        lw=1.4,
-        label="chance",
-    )
-    _dress(axes, sizes, k, title)
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
-    save(figure, out)
+    texts = [*titles, *(curve.label for curve in curves), *lines]
+    with picture(out, texts) as drawable:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+        axes = figure.subplots()
+        sizes = sorted({size for curve in curves for size in curve.distractors})
+        side_by_side = len(sizes) == 1 and not lines
+        _draw_curves(axes, curves, side_by_side)
+        _published_lines(axes, lines)
+        chance = {
+            s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
+        }
+        dotted: dict[str, Any] = {"color": "#555555", "linestyle": ":", "lw": 1.4}
+        if side_by_side:
+            axes.axhline(chance[sizes[0]], label="chance", **dotted)
+        else:
+            axes.plot(sizes, [chance[size] for size in sizes], label="chance", **dotted)
+        _dress(axes, sizes, k, len(curves) if side_by_side else None)
+        _legend(figure, axes, drawable)
+        write_title(figure, axes, [drawable(line) for line in titles])
+        part_labels(figure, axes)
+        save(figure, out)
 
 
-def save(figure: Figure, out: Path) -> None:
-    """Write a picture without the date and version in it, so that equal figures are equal bytes."""
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    figure.savefig(out, dpi=160, metadata=metadata.get(out.suffix[1:].lower()))
+def _draw_curves(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None:
+    """Each curve in its retriever's colour and its run's dashes; `side_by_side` if of one size."""
+    retrievers = list(dict.fromkeys(curve.retriever for curve in curves))
+    sources = list(dict.fromkeys(curve.source for curve in curves))
+    for place, curve in enumerate(curves):
+        style = look(retrievers.index(curve.retriever), sources.index(curve.source))
+        x = [place] if side_by_side else curve.distractors
+        if len(curve.distractors) == 1:
+            down, up = curve.mean[0] - curve.low[0], curve.high[0] - curve.mean[0]
+            bar: dict[str, Any] = {
+                "fmt": "none",
+                "ecolor": style["color"],
+                "elinewidth": 1.4,
+                "capsize": 4,
+            }
+            axes.errorbar(x, curve.mean, [[max(down, 0)], [max(up, 0)]], **bar)
+        else:
+            inside, edge = (style["color"], 0.10), (style["color"], 0.6)
+            how: dict[str, Any] = {
+                "facecolor": inside,
+                "edgecolor": edge,
+                "linestyle": style["linestyle"],
+            }
+            axes.fill_between(x, curve.low, curve.high, lw=0.6, **how)
+        # matplotlib leaves a label that starts with an underscore out of the legend.
+        name = f" {curve.label}" if curve.label.startswith("_") else curve.label
+        axes.plot(x, curve.mean, lw=1.8, label=name, **style)
 
 
-def _published_lines(axes: Axes, published: dict[str, dict[int, float]]) -> None:
+def _published_lines(axes: Axes, published: Mapping[str, Mapping[int, float]]) -> None:
     from analysis.published import CAPTION
 
     greys = ("#333333", "#888888")
@@ -127,28 +201,57 @@ def _published_lines(axes: Axes, published: dict[str, dict[int, float]]) -> None
             list(figures),
             list(figures.values()),
             color=greys[i % 2],
-            marker="0123456789"[i % 10].replace("0", "x") if i > 8 else f"${i + 1}$",
-            markersize=6,
+            marker=_number(i + 1),
+            markersize=7,
             linestyle=(0, (4, 3)),
             lw=1.0,
-            label=f"{i + 1}: {name}, published",
+            label=name,
         )
     if published:
-        axes.plot([], [], " ", label=f"dashed: {CAPTION}")
+        axes.plot([], [], " ", label=f"dashed, grey: {CAPTION}")
 
 
-def _dress(axes: Axes, sizes: Sequence[int], k: int, title: str) -> None:
+def _number(number: int) -> Any:
+    """A marker that is a number."""
+    from matplotlib.path import Path as Outline
+    from matplotlib.textpath import TextPath
+
+    shape = TextPath((0, 0), str(number), size=10)
+    box = shape.get_extents()
+    middle = ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
+    return Outline(shape.vertices - middle, shape.codes)
+
+
+def _legend(figure: Figure, axes: Axes, drawable: Callable[[str], str]) -> None:
+    """Right of the axes and below the title, with long labels wrapped; it makes the figure taller.
+
+    Published lines come last, under their caption.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    texts = ["\n".join(wrapped(drawable(label), 36)) for label in labels]
+    lines = sum(text.count("\n") + 1 for text in texts)
+    figure.set_figheight(max(figure.get_figheight(), 1.6 + lines * 0.155 + len(texts) * 0.06))
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
+    axes.legend(handles, texts, fontsize=8, frameon=False, handlelength=3.6, **place)
+
+
+def _dress(axes: Axes, sizes: Sequence[int], k: int, side_by_side: int | None) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
+    if side_by_side is not None:
+        axes.set_xlim(-1, side_by_side)
+        axes.xaxis.set_major_locator(FixedLocator([(side_by_side - 1) / 2]))
+        axes.set_xlabel("distractors in the pool")
+    else:
+        # A pool of the gold alone has no distractors, and a logarithm no zero.
+        axes.set_xscale("log") if sizes[0] > 0 else axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
+        axes.set_xlabel("distractors in the pool (log scale)")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{size:,}" for size in sizes])
     axes.set_ylim(0, None)
     axes.set_ylim(0, min(max(axes.get_ylim()[1], 0.1), 1.02))
-    axes.set_xlabel("distractors in the pool (log scale)")
     axes.set_ylabel(f"recall@{k}, 95 % interval")
-    axes.set_title(title, fontsize=10, loc="left")
     axes.grid(True, color="#dddddd", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -172,7 +275,7 @@ def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
             for metric, figures in metrics.items():
                 writer.writerow(
                     [
-                        run.path.resolve().name,
+                        visible(run.path.resolve().name),
                         cell["retriever"],
                         run.manifest["fingerprint"]["pools"]["strategy"],
                         cell["distractors"],
@@ -185,9 +288,10 @@ def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
 
 
 def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = None) -> None:
-    """Write curve.png (recall at the smallest k) and curve.csv into a run folder.
+    """Write curve.csv and curve.png (recall at the smallest k) into a run folder.
 
-    `summary` is the run's for these `ks`, where it is known already.
+    `summary` is the run's for these `ks`, where it is known already. A picture that cannot be drawn
+    is a note on stderr, since the results do not depend on it.
     """
     from analysis.runs import read_run
     from analysis.tables import title
@@ -197,12 +301,17 @@ def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = 
     if summary is not None:
         run.summaries[tuple(ks)] = summary
     write_atomically(path / "curve.csv", curve_table([run], ks))
-    draw(curves_of([run], ks[0], ks), ks[0], title(run.summary(ks)), path / "curve.png")
+    out = path / "curve.png"
+    try:
+        draw(curves_of([run], ks[0], ks), ks[0], [title(run.summary(ks))], out)
+    except (UserError, OSError) as error:
+        note(f"warning: no picture: {one_line(error)}")
+        if out.is_file():
+            out.unlink()  # of an earlier state of the run
 
 
 def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
     from analysis.published import BASELINES, published_task3
-    from harness.errors import UserError
 
     if wish == "none":
         return {}
@@ -234,25 +343,33 @@ def curves(
             "--published", help="Reference lines: none, baselines, all, or names with commas."
         ),
     ] = "none",
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
+    ] = False,
 ) -> None:
-    """Draw recall against distractors for one or many runs, with a CSV of the figures beside it."""
+    """Draw recall against distractors for one or many runs.
+
+    Writes the picture, and a CSV of its figures with the same name next to it.
+    """
     from analysis.runs import read_run
     from analysis.tables import title
     from harness.cli import one_line_errors
-    from harness.errors import UserError
     from harness.files import write_atomically
-    from harness.terminal import say
 
     with one_line_errors(OSError):
-        if out.suffix.lower() not in (".png", ".pdf", ".svg"):
-            raise UserError(f"--out {out}: name a .png, .pdf or .svg file")
+        check_out(out, overwrite)
         lines = _choose_published(published, k)
         read = [read_run(path) for path in runs]
-        titles: dict[str, Any] = {title(run.summary((k,))): None for run in read}
+        drawn = curves_of(read, k)
+        if not drawn:
+            raise UserError("no run here has a scored row, so there is nothing to draw")
+        titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
         out.parent.mkdir(parents=True, exist_ok=True)
-        draw(curves_of(read, k), k, "\n".join(titles), out, lines)
+        draw(drawn, k, titles, out, lines)
         write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
         say(out)
+        note(*gaps(read, k))
 
 
 def main() -> None:

@@ -27,6 +27,10 @@ def frontier(
     note: Annotated[
         str | None, typer.Option("--note", help="A line for the picture's heading.")
     ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
+    ] = False,
 ) -> None:
     """Draw recall against tokens, cost or milliseconds a query, a point a configuration.
 
@@ -39,6 +43,7 @@ def frontier(
     with one_line_errors(OSError):
         from analysis.frontier_picture import draw_frontier
         from analysis.frontier_points import AXES, as_csv, as_table, points_of, remarks
+        from analysis.pictures import check_out
         from analysis.runs import read_run
         from analysis.tables import title
         from harness.files import write_atomically
@@ -47,15 +52,13 @@ def frontier(
 
         if x not in AXES:
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
-        if out.suffix.lower() not in (".png", ".pdf", ".svg"):
-            raise UserError(f"--out {out}: name a .png, .pdf or .svg file")
+        check_out(out, overwrite)
         read = [read_run(path) for path in runs]
         size, points = points_of(read, distractors, k)
         titles = dict.fromkeys(title(run.summary((k,))) for run in read)
         out.parent.mkdir(parents=True, exist_ok=True)
         told = f"{size:,} distractors" + (f"; {note}" if note else "")
-        heading = "\n".join([*titles, told])
-        draw_frontier(points, x, k, heading, out)
+        draw_frontier(points, x, k, [*titles, told], out)
         write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
         print_tables([as_table(points, x, size, k)])
         tell(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from analysis.curves import COLOURS, MARKERS, save
 from analysis.frontier_points import AXES, Point, drawn, frontier
+from analysis.pictures import look, part_labels, picture, save, write_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,50 +26,60 @@ NEAR = 15  # points; a label further off is tied to its point by a line
 _LINE_GAP = 11  # points between the labels of two free configurations
 
 
-def draw_frontier(points: Sequence[Point], axis: str, k: int, title: str, out: Path) -> None:
+def draw_frontier(
+    points: Sequence[Point], axis: str, k: int, titles: Sequence[str], out: Path
+) -> None:
     """Draw recall@k over `axis` (see AXES) on a logarithmic scale; write `out`.
 
     What takes nothing can't stand on such a scale, so it is a dashed line across. The kind of
-    picture follows the name's ending (png, pdf, svg). Raises UserError where nothing was taken.
+    picture follows the name's ending (png, pdf, svg). Raises UserError where nothing was taken, or
+    the picture cannot be drawn.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
     paid, free = drawn(points, axis)
-    figure = Figure(figsize=(8.4, 4.8), layout="constrained")
-    axes = figure.subplots()
-    _dress(axes, [amount for amount, _ in paid], [*free, *(p for _, p in paid)], k, axis, title)
-    named = [(point.recall, point.label) for point in free]
-    steps = [(a, p.recall) for p in frontier(points, axis) if (a := p.amounts[axis])]
-    if steps:
-        # Between two of its points, the cheaper one is what can be had.
-        across = [*(amount for amount, _ in steps), axes.get_xlim()[1]]
-        heights = [*(recall for _, recall in steps), steps[-1][1]]
-        axes.step(across, heights, where="post", color=GREY, lw=1.2, alpha=0.7, zorder=1)
-        named.append((heights[-1], "frontier"))
-    for amount, point in paid:
-        place = points.index(point)  # so that it looks alike on every axis
-        axes.errorbar(
-            [amount],
-            [point.recall],
-            [[point.recall - point.low], [point.high - point.recall]],
-            color=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=7,
-            elinewidth=1.4,
-            capsize=3,
-        )
-    for point in free:
-        axes.axhline(point.recall, color=GREY, linestyle=(0, (4, 3)), lw=1.0, zorder=0)
-    _name_lines(axes, named)
-    _name_points(axes, paid)
-    save(figure, out)
+    names = {id(point): _name(point) for point in points}
+    with picture(out, [*titles, *names.values()]) as drawable:
+        from matplotlib.figure import Figure
+
+        names = {key: drawable(name) for key, name in names.items()}
+        figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+        axes = figure.subplots()
+        _dress(axes, [amount for amount, _ in paid], [*free, *(p for _, p in paid)], k, axis)
+        named = [(point.recall, names[id(point)]) for point in free]
+        steps = [(a, p.recall) for p in frontier(points, axis) if (a := p.amounts[axis])]
+        if steps:
+            # Between two of its points, the cheaper one is what can be had.
+            across = [*(amount for amount, _ in steps), axes.get_xlim()[1]]
+            heights = [*(recall for _, recall in steps), steps[-1][1]]
+            axes.step(across, heights, where="post", color=GREY, lw=1.2, alpha=0.7, zorder=1)
+            named.append((heights[-1], "frontier"))
+        for amount, point in paid:
+            style = look(points.index(point), 0)  # the same on every axis
+            axes.errorbar(
+                [amount],
+                [point.recall],
+                [[point.recall - point.low], [point.high - point.recall]],
+                markersize=7,
+                elinewidth=1.4,
+                capsize=3,
+                **{**style, "linestyle": "none"},
+            )
+        for point in free:
+            axes.axhline(point.recall, color=GREY, linestyle=(0, (4, 3)), lw=1.0, zorder=0)
+        _name_lines(axes, named)
+        write_title(figure, axes, [drawable(line) for line in titles])
+        part_labels(figure, axes)
+        _name_points(axes, [(amount, point, names[id(point)]) for amount, point in paid])
+        save(figure, out)
+
+
+def _name(point: Point) -> str:
+    """Its label, and if some rows failed, of how many its recall is the mean."""
+    part = f" ({point.scored} of {point.attempted})" if point.scored < point.attempted else ""
+    return point.label + part
 
 
 def _dress(
-    axes: Axes, amounts: Sequence[float], points: Sequence[Point], k: int, axis: str, title: str
+    axes: Axes, amounts: Sequence[float], points: Sequence[Point], k: int, axis: str
 ) -> None:
     from matplotlib.ticker import LogLocator
 
@@ -80,7 +90,6 @@ def _dress(
     axes.set_ylim(max(low - room, 0), min(high + 2 * room, 1.02))
     axes.set_xlabel(f"{AXES[axis]} (log scale)")
     axes.set_ylabel(f"recall@{k}, 95 % interval")
-    axes.set_title(title, fontsize=10, loc="left")
     axes.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
     if max(amounts) < 50 * min(amounts):
         axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
@@ -112,7 +121,7 @@ def _name_lines(axes: Axes, named: Sequence[tuple[float, str]]) -> None:
         )
 
 
-def _name_points(axes: Axes, paid: Sequence[tuple[float, Point]]) -> None:
+def _name_points(axes: Axes, paid: Sequence[tuple[float, Point, str]]) -> None:
     """Each label at the first place beside its point that is free of points and other labels."""
     from matplotlib.transforms import Bbox
 
@@ -121,15 +130,15 @@ def _name_points(axes: Axes, paid: Sequence[tuple[float, Point]]) -> None:
     figure.draw_without_rendering()  # so that the layout, and with it every place, is settled
     inside, pixel = axes.get_window_extent(), figure.dpi / 72
     taken = []
-    for amount, point in paid:
+    for amount, point, _ in paid:
         x, low = axes.transData.transform((amount, point.low))
         _, high = axes.transData.transform((amount, point.high))
         taken.append(Bbox.from_extents(x - 6, low - 2, x + 6, high + 2))
         _, middle = axes.transData.transform((amount, point.recall))
         taken.append(Bbox.from_extents(x - 9, middle - 9, x + 9, middle + 9))
-    for amount, point in paid:
+    for amount, point, text in paid:
         name = axes.annotate(
-            point.label,
+            text,
             (amount, point.recall),
             (0, 0),
             textcoords="offset points",

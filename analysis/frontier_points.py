@@ -13,6 +13,7 @@ from typing import Any
 from analysis.runs import Run, seconds_a_row
 from harness.errors import UserError
 from harness.fingerprint import canonical
+from harness.terminal import visible
 from harness.text_table import TextTable
 
 AXES = {
@@ -164,7 +165,16 @@ def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
         figures = (point.recall, point.low, point.high)
         amounts = ["" if (v := point.amounts[a]) is None else _plain(v) for a in AXES]
         counts = (point.calls, point.estimated, point.attempted, point.scored)
-        row = [point.run, point.label, size, k, *figures, *amounts, *counts, int(point in best)]
+        row = [
+            visible(point.run),
+            visible(point.label),
+            size,
+            k,
+            *figures,
+            *amounts,
+            *counts,
+            int(point in best),
+        ]
         writer.writerow(row)
     return stream.getvalue()
 

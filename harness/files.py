@@ -115,4 +115,7 @@ def _remove_drafts(path: Path) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` in one step; after a crash it holds the old content or the new."""
     with written_whole(path) as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
+        # The bytes of a file name that are not UTF-8 become escapes, in JSON and elsewhere.
+        if isinstance(content, str):
+            content = content.encode("utf-8", "backslashreplace")
+        stream.write(content)

@@ -19,7 +19,9 @@ _ROOMS = (
 
 def canonical(value: JSON) -> str:
     """JSON with sorted keys, no spaces and no NaN: equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=1)
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=1)
+    # The bytes of a file name that are not UTF-8 are unpaired surrogates, in JSON escapes.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def short_hash(value: JSON) -> str:

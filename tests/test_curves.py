@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 from analysis.curves import app, curve_table, curves_of
+from analysis.frontier import app as frontier_app
 from analysis.published import BASELINES, CAPTION, published_task3
 from analysis.runs import read_run
 from harness.configurations import Configuration
 from harness.errors import UserError
 from task3.config import SweepConfig
 from task3.run import run_sweep
+from task3.sweep import app as sweep_app
 from tests.conftest import WriteRelease
 
 SIZES = (4, 10, 25)
@@ -74,12 +77,13 @@ def line(axes: Axes, label: str) -> Line2D:
 
 
 def legend(figure: Figure) -> list[str]:
-    [found] = figure.legends
+    found = figure.axes[0].get_legend()
+    assert found is not None
     return [text.get_text() for text in found.get_texts()]
 
 
 def every_text(figure: Figure) -> str:
-    return "\n".join(text.get_text() for text in figure.findobj(Text))
+    return " ".join(text.get_text().replace("\n", " ") for text in figure.findobj(Text))
 
 
 @pytest.mark.parametrize(
@@ -207,8 +211,8 @@ def looks(drawn: list[Figure], lines: int) -> list[tuple[str, str, str, str]]:
         (
             str(each.get_color()),
             str(each.get_marker()),
-            str(each.get_markerfacecolor()),
-            str(each.get_linestyle()),
+            f"{each.get_markerfacecolor()} {each.get_fillstyle()}",
+            str(each._unscaled_dash_pattern),  # type: ignore[attr-defined]
         )
         for each in found
     ]
@@ -301,8 +305,13 @@ def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(
     run = sweep("run", "overlap", "constant")
     lines = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rows.jsonl").write_bytes(b"".join(lines[:15]) + b'{"query": "q5", "retr')
-    curves("run")
-    assert legend(drawn[0]) == ["overlap", "chance"]
+    result = curves("run")
+    assert result.stderr.splitlines() == [
+        "run: `overlap` has no scored rows at 25 distractors",
+        "run: `overlap` at 10: 5 of 10 rows are scored (5 not run yet)",
+        "run: `constant` has no scored rows and is not drawn",
+    ]
+    assert legend(drawn[0]) == ["overlap (5 to 10 of 10)", "chance"]
     rows = list(csv.DictReader((place / "curve.csv").open()))
     assert [row["scored"] for row in rows if row["metric"] == "R@1"] == ["10", "5"]
 
@@ -334,3 +343,102 @@ def test_a_broken_row_is_named_by_line(place: Path) -> None:
     (run / "rows.jsonl").write_bytes(b"\n".join([lines[0], b"{", *lines[2:]]) + b"\n")
     with pytest.raises(UserError, match=r"rows\.jsonl:2: not a row of task3.sweep"):
         read_run(run)
+
+
+def fail(run: Path, label: str, *places: int) -> None:
+    """Make some rows of a label failed ones."""
+    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
+    mine = [row for row in lines if row["retriever"] == label]
+    for place in places:
+        mine[place].update(above=None, tied=None, top=[], error="broken")
+    for row in lines:
+        del row["check"]
+    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+
+
+def test_a_retriever_that_failed_on_some_queries_is_marked(
+    place: Path, drawn: list[Figure]
+) -> None:
+    run = sweep("run", "overlap", "constant")
+    fail(run, "overlap", 0, 1, 2, 10, 11, 12, 20, 21, 22)
+    result = curves("run")
+    assert legend(drawn[0]) == ["overlap (7 of 10)", "constant", "chance"]
+    assert result.stderr.splitlines() == [
+        "run: `overlap` at 4, 10, 25: 7 of 10 rows are scored (3 failed)"
+    ]
+
+
+def test_nothing_scored_is_one_line_and_no_picture(place: Path) -> None:
+    run = sweep("run", "overlap", distractors=(4,))
+    fail(run, "overlap", *range(10))
+    result = CliRunner().invoke(app, ["run"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "no run here has a scored row" in result.stderr
+    assert not (place / "curve.png").exists()
+
+
+@pytest.mark.parametrize("command", ["curves", "frontier"])
+def test_a_table_of_other_data_is_not_replaced(place: Path, command: str) -> None:
+    sweep("run", "overlap")
+    tool = app if command == "curves" else frontier_app
+    words = ["run", "--out", "precious.png", *(["--x", "ms"] if command == "frontier" else [])]
+    table = place / "precious.csv"
+    table.write_text("mine\n1\n")
+    result = CliRunner().invoke(tool, words)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "precious.csv: already exists" in result.stderr
+    assert table.read_text() == "mine\n1\n"
+    assert not (place / "precious.png").exists()
+    assert CliRunner().invoke(tool, [*words, "--overwrite"]).exit_code == 0
+    assert table.read_text().startswith("run,retriever,")
+    assert CliRunner().invoke(tool, words).exit_code == 0  # it is ours now
+
+
+def own_data(place: Path, name: bytes) -> Path:
+    path = Path(os.fsdecode(os.fsencode(place) + b"/" + name))
+    row = {"query": "tea", "memories": ["green tea", "a cat", "a bee"], "gold": 0}
+    path.write_text("".join(json.dumps(row) + "\n" for _ in range(3)))
+    return path
+
+
+@pytest.mark.parametrize("name", [b"a$\\frac{$.jsonl", b"a\xff\xfe.jsonl", "喜欢.jsonl".encode()])
+def test_any_file_name_is_drawn(place: Path, name: bytes, drawn: list[Figure]) -> None:
+    data, out = str(own_data(place, name)), os.fsdecode(name[:-6])
+    words = ["--retriever", "bm25", "--data", data, "--k", "1", "--out", out]
+    for more in ([], ["--resume"], ["--resume", "--json"]):
+        result = CliRunner().invoke(sweep_app, [*words, *more])
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "no picture" not in result.stderr
+    assert json.loads(result.stdout)["data"]["split"] == os.path.basename(data)
+    assert Path(out, "curve.png").read_bytes().startswith(b"\x89PNG")
+    for ending in ("png", "pdf", "svg"):
+        assert "Traceback" not in curves(out, "--out", f"{out}.{ending}").output
+    title = drawn[-1].axes[0].get_title(loc="left")
+    if b"frac" in name:
+        assert "file a$\\frac{$.jsonl" in title
+    if b"\xff" in name:
+        assert "file a\\udcff\\udcfe.jsonl" in title
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_result(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(own_data(place, b"mine.jsonl"))
+    words = ["--retriever", "bm25", "--data", data, "--k", "1", "--out", "run"]
+    assert CliRunner().invoke(sweep_app, words).exit_code == 0
+
+    def broken(self: Figure, *args: Any, **options: Any) -> None:
+        raise ValueError("no\nway")
+
+    monkeypatch.setattr(Figure, "savefig", broken)
+    result = CliRunner().invoke(sweep_app, [*words, "--resume"])
+    assert result.exit_code == 0
+    assert "R@1 [95 %]" in result.stdout
+    [line] = [line for line in result.stderr.splitlines() if "no picture" in line]
+    assert "curve.png: cannot be drawn (ValueError: no way)" in line
+    assert not (place / "run" / "curve.png").exists()  # an older one would show other rows
+    assert (place / "run" / "curve.csv").exists()
+    result = CliRunner().invoke(app, ["run", "--out", "c.png"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "c.png: cannot be drawn" in result.stderr
+    assert not list(place.glob("*c.*"))

@@ -283,7 +283,7 @@ def placed(points_: Sequence[Point], monkeypatch: pytest.MonkeyPatch) -> dict[st
 
     kept: list[Any] = []
     monkeypatch.setattr(picture, "save", lambda figure, out: kept.append(figure))
-    draw_frontier(points_, "tokens", 1, "title", Path("none.png"))
+    draw_frontier(points_, "tokens", 1, ["title"], Path("none.png"))
     [figure] = kept
     figure.draw_without_rendering()
     return {
@@ -311,6 +311,6 @@ def test_points_without_amounts_are_no_picture() -> None:
             [Point("r", "x", 0.5, 0.4, 0.6, {"ms": None}, 1.0, 0, 1, 1)],
             "ms",
             1,
-            "t",
+            ["t"],
             Path("x.png"),
         )

@@ -1,0 +1,224 @@
+"""What all pictures share: fonts, the looks of lines, text drawn as it is, files written whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+
+from harness.errors import UserError
+from harness.files import write_atomically
+from harness.terminal import note, visible
+from harness.text_table import wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+# Okabe & Ito's palette without its yellow.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX*<>ph"
+LINES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 1.5)),
+    (0, (5, 1, 1, 1)),
+    (0, (2, 1)),
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (10, 2)),
+    (0, (3, 1, 3, 1, 1, 1)),
+    (0, (1, 2, 4, 2)),
+)
+_FILLS = ("full", "left", "bottom", "right", "top")
+FONT = "DejaVu Sans"  # comes with matplotlib
+_KINDS = (".png", ".pdf", ".svg")
+
+
+def check_out(out: Path, overwrite: bool) -> None:
+    """Refuse a picture of an unknown kind, and a table next to it that is not ours.
+
+    Raises UserError unless `out` is a .png, .pdf or .svg; and if a .csv of the same stem exists
+    that was not written by a command of `analysis`, unless `overwrite`.
+    """
+    if out.suffix.lower() not in _KINDS:
+        raise UserError(f"--out {out}: name a .png, .pdf or .svg file")
+    table = out.with_suffix(".csv")
+    if overwrite or not table.exists():
+        return
+    with table.open("rb") as stream:
+        ours = stream.read(14) == b"run,retriever,"
+    if not ours:
+        raise UserError(
+            f"{table}: already exists and holds something else. The figures of {out} would replace"
+            " it: pass --overwrite or another --out"
+        )
+
+
+@contextmanager
+def picture(out: Path, texts: Iterable[str]) -> Iterator[Callable[[str], str]]:
+    """Settings for drawing `out`; yields the function that makes a text of `texts` drawable.
+
+    Text is drawn as it is: no mathtext, and control characters as escapes. Characters that no
+    installed font has are escapes too, with one note on stderr. Whatever matplotlib raises
+    becomes a UserError that names `out`.
+    """
+    import matplotlib
+
+    families, missing = fonts_for("".join(map(visible, texts)))
+    if missing:
+        note(
+            f"{out}: no installed font has {len(missing)} of its characters, such as"
+            f" {ascii(missing[0])[1:-1]}: they are drawn as escapes"
+        )
+    absent = set(missing)
+
+    def drawable(text: str) -> str:
+        return "".join(ascii(c)[1:-1] if c in absent else c for c in visible(text))
+
+    style: Any = {
+        "font.family": families,
+        "text.parse_math": False,
+        "pdf.fonttype": 42,  # TrueType: text in a PDF can be searched and edited
+        "ps.fonttype": 42,
+        "svg.hashsalt": "recallbed",
+    }
+    try:
+        with matplotlib.rc_context(style):
+            yield drawable
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        raise UserError(f"{out}: cannot be drawn ({type(error).__name__}: {error})") from error
+
+
+def save(figure: Figure, out: Path) -> None:
+    """Write a picture whole or not at all, without date and version: equal figures, equal bytes."""
+    kind = out.suffix[1:].lower()
+    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, dpi=160, metadata=metadata[kind])
+    write_atomically(out, stream.getvalue())
+
+
+def fonts_for(text: str) -> tuple[list[str], list[str]]:
+    """The font families that together have the characters of `text`, and those that none has."""
+    missing = {c for c in text if not c.isspace()} - _characters(_default())
+    families = [FONT]
+    known = _installed() if missing else {}
+    while missing and known:
+        best = min(known, key=lambda name: (-len(missing & _characters(known[name])), name))
+        found = missing & _characters(known.pop(best))
+        if not found:
+            break
+        families.append(best)
+        missing -= found
+    return families, sorted(missing)
+
+
+def _default() -> str:
+    from matplotlib.font_manager import findfont
+
+    return str(findfont(FONT))
+
+
+def _installed() -> dict[str, str]:
+    """Upright fonts of normal weight, by family, without those that have no outlines to draw."""
+    from matplotlib.font_manager import fontManager
+
+    return {
+        font.name: font.fname
+        for font in fontManager.ttflist
+        if font.style == "normal"
+        and font.weight in (400, "normal", "regular")
+        and "Last Resort" not in font.name  # a box for every character
+        and "Emoji" not in font.name  # bitmaps
+    }
+
+
+@cache
+def _characters(path: str) -> frozenset[str]:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(map(chr, get_font(path).get_charmap()))
+    except (OSError, RuntimeError):  # a font that is damaged or of a kind that cannot be read
+        return frozenset()
+
+
+def look(retriever: int, source: int) -> dict[str, Any]:
+    """How the line of the n-th retriever in the n-th run or pool strategy is drawn.
+
+    Colour and marker tell retrievers apart, dashes runs; both remain distinct in grey.
+    """
+    hollow = retriever // len(MARKERS) % 2 == 1
+    colour = COLOURS[retriever % len(COLOURS)]
+    return {
+        "color": colour,
+        "marker": MARKERS[retriever % len(MARKERS)],
+        "markerfacecolor": "white" if hollow else colour,
+        "markeredgecolor": colour,
+        "fillstyle": _FILLS[source // len(LINES) % len(_FILLS)],
+        "linestyle": LINES[source % len(LINES)],
+    }
+
+
+def write_title(figure: Figure, axes: Axes, lines: Sequence[str]) -> None:
+    """A title above the axes, to the left, wrapped to what is free up to the figure's edge.
+
+    Lines from the second on make the figure taller.
+    """
+    title = axes.set_title("", fontsize=10, loc="left")
+
+    def measured(cells: int) -> tuple[float, float]:
+        """The widths of the title wrapped at `cells`, and of what is free for it."""
+        title.set_text("\n".join(part for line in lines for part in wrapped(line, cells)))
+        figure.draw_without_rendering()
+        box = title.get_window_extent()
+        return box.width, figure.bbox.x1 - box.x0 - 8
+
+    cells = min(60, max(map(cell_len, lines)))  # wide letters fit too
+    width, free = measured(cells)
+    cells = min(110, int(cells * free / max(width, 1)))
+    while cells > 10:
+        width, free = measured(cells)
+        if width <= free:
+            break
+        cells = min(cells - 1, int(cells * free / width))
+    figure.set_figheight(figure.get_figheight() + 0.17 * title.get_text().count("\n"))
+
+
+def part_labels(figure: Figure, axes: Axes) -> None:
+    """Turn the labels of the x axis, and in the end leave some out, until none meets another."""
+    for turn in (0, 90):
+        axes.tick_params(axis="x", which="both", labelrotation=turn)
+        figure.draw_without_rendering()
+        labels = [
+            label
+            for label in (*axes.get_xticklabels(), *axes.get_xticklabels(minor=True))
+            if label.get_text() and _inside(label, axes)
+        ]
+        labels.sort(key=lambda label: label.get_position()[0])
+        if not _meeting(labels):
+            return
+    kept: list[Text] = []
+    for label in [labels[-1], labels[0], *labels[-2:0:-1]]:
+        if _meeting([*kept, label]):
+            label.set_visible(False)
+        else:
+            kept.append(label)
+
+
+def _inside(label: Text, axes: Axes) -> bool:
+    low, high = axes.get_xlim()
+    return bool(low <= label.get_position()[0] <= high)
+
+
+def _meeting(labels: Sequence[Text]) -> bool:
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.x0)
+    return any(one.x1 + 2 > other.x0 for one, other in pairwise(boxes))
