@@ -23,7 +23,8 @@ from harness.files import written_whole
 from harness.fingerprint import own_version, versions
 from indexes.errors import IndexingError, NotAnIndex
 
-FORMAT = 1
+FORMAT = 2
+"""The newest format, which is written; older ones are read. 2: an index may hold a vector once."""
 MAGIC, END = b"recallbed index\n", b"\nrecallbed end.\n"
 _LFS = b"version https://git-lfs"
 _TODO = "Build it again, or fetch it again"

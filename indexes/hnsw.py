@@ -9,23 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from indexes.base import Hits, Ids, Vectors, in_order, places_of
+from indexes.base import Hits, Ids, Vectors
 from indexes.errors import IndexingError
 from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
 from indexes.files import Write
+from indexes.groups import Groups, KnownVectors
 from indexes.vector_index import Sections, VectorIndex, exact_scores
 
 COMPACT_AT = 0.2
-"""The share of removed vectors past which the graph is built anew from those that are left."""
+"""The share of nodes without ids past which the graph is built anew from those that are left."""
 
 
 class HNSW(VectorIndex):
-    """A graph over the vectors: 4 * `width` + 8 * `links` bytes and a few more a memory.
+    """A graph over the distinct vectors: 4 * `width` + 8 * `links` bytes and a few more a node.
 
-    `links` (M) neighbours a node; `effort_build` (efConstruction), `effort` (efSearch) candidates
-    kept while building and while searching: more of each is slower and finds more. FAISS can't take
-    a vector out of its graph, so `remove` marks it (a tombstone): the search passes through it and
-    never gives it back. Past `COMPACT_AT` of the vectors marked, the graph is built anew.
+    A vector that comes several times is one node, with all its ids behind it: copies of a vector
+    would be linked to each other only, and cut off what lies between them. `links` (M) neighbours a
+    node; `effort_build` (efConstruction), `effort` (efSearch) candidates kept while building and
+    while searching: more of each is slower and finds more. FAISS can't take a vector out of its
+    graph, so a node whose last id is removed stays as a tombstone: the search passes through it and
+    never gives it back. Past `COMPACT_AT` of the nodes, the graph is built anew.
 
     The scores of the hits are exact, as in `Flat`, and there are always as many hits. On one thread
     (the default) equal calls build equal graphs; `threads` 0 takes all cores, and the graph then
@@ -54,9 +57,9 @@ class HNSW(VectorIndex):
         self.links, self.effort_build, self.effort = links, effort_build, effort
         self.threads = threads
         self._graph = self._empty_graph()
-        # One of each a node; an id may stand there several times, alive once at most.
-        self._ids: Ids = np.empty(0, np.int64)
-        self._alive: NDArray[np.bool_] = np.empty(0, bool)
+        self._groups = Groups()
+        self._alive: NDArray[np.bool_] = np.empty(0, bool)  # of the nodes
+        self._known: KnownVectors | None = KnownVectors()  # None: made from the graph when needed
 
     def _empty_graph(self) -> Any:
         faiss = faiss_module()
@@ -65,34 +68,40 @@ class HNSW(VectorIndex):
         return graph
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self._alive))
+        return len(self._groups)
 
     @property
     def ids(self) -> Ids:
         """The ids that a search can find, (len(self),)."""
-        return self._ids[self._alive]
+        return self._groups.ids
 
     @property
     def removed(self) -> int:
-        """How many vectors in the graph are marked as removed."""
-        return len(self._alive) - len(self)
+        """How many nodes of the graph are tombstones."""
+        return int(np.count_nonzero(~self._alive))
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
-        before = len(self._ids)
+        before = self._graph.ntotal
+        if self._known is None:
+            self._known = KnownVectors()
+            _, rows, keys = self._known.assign(self._vectors(), 0)
+            self._known.add(keys, rows)
+        known, self._known = self._known, None  # until all went well
+        nodes, rows, keys = known.assign(vectors, before)
         try:
             with threads(self.threads):
-                self._graph.add(vectors)
+                self._graph.add(vectors[rows])
         finally:
             # Stopped half way (by Ctrl-C, say), what came into the graph is a tombstone.
-            came = self._graph.ntotal - before
-            self._ids = np.concatenate([self._ids, ids[:came]])
-            self._alive = np.concatenate([self._alive, np.zeros(came, bool)])
-        self._alive[before:] = True
+            self._alive = self._groups.used(self._graph.ntotal)
+        known.add(keys, before + np.arange(len(rows)))
+        self._groups.add(ids, nodes)
+        self._alive = self._groups.used(self._graph.ntotal)
+        self._known = known
 
     def remove(self, ids: ArrayLike) -> None:
-        """Mark these ids as removed; build anew where too many are."""
-        alive = np.flatnonzero(self._alive)
-        self._alive[alive[places_of(ids, self._ids[alive])]] = False
+        """Forget these ids; build anew if too many nodes have none left."""
+        self._alive[self._groups.remove(ids)] = False
         if self.removed > COMPACT_AT * len(self._alive):
             self._compact()
 
@@ -101,7 +110,9 @@ class HNSW(VectorIndex):
         if len(kept):
             with threads(self.threads):
                 graph.add(self._vectors()[kept])
-        self._graph, self._ids, self._alive = graph, self._ids[kept], np.ones(len(kept), bool)
+        nodes = np.searchsorted(kept, self._groups.nodes)
+        self._graph, self._groups = graph, Groups(self._groups.ids, nodes)
+        self._alive, self._known = np.ones(len(kept), bool), None
 
     def _vectors(self) -> Vectors:
         faiss = faiss_module()
@@ -115,30 +126,37 @@ class HNSW(VectorIndex):
         how: dict[str, Any] = {"efSearch": max(self.effort, 2 * k)}
         if not self._alive.all():
             how["sel"] = faiss.IDSelectorBitmap(np.packbits(self._alive, bitorder="little"))
-        _, places = self._graph.search(queries, k, params=faiss.SearchParametersHNSW(**how))
+        wanted = min(k, len(self._alive) - self.removed)
+        _, places = self._graph.search(queries, wanted, params=faiss.SearchParametersHNSW(**how))
         matrix, found = self._vectors(), []
         for query, near in zip(queries, places, strict=True):
             near = near[near >= 0]
-            if len(near) < k:  # the graph led nowhere, past too many removed ones
+            if len(near) < wanted:  # the graph led nowhere, past too many removed ones
                 near = np.flatnonzero(self._alive)
-            found.append(in_order(self._ids[near], exact_scores(query, matrix, near), k))
+            found.append(self._groups.hits(near, exact_scores(query, matrix, near), k))
         return found
 
     def _sections(self) -> dict[str, Callable[[Write], None]]:
         return {
-            "ids": lambda write: write(self._ids.tobytes()),
-            "alive": lambda write: write(self._alive.tobytes()),
+            "ids": lambda write: write(self._groups.ids.tobytes()),
+            "nodes": lambda write: write(self._groups.nodes.tobytes()),
             "faiss": lambda write: stream_index(self._graph, write),
         }
 
     def _facts(self) -> dict[str, Any]:
-        return {"removed": self.removed}
+        return {"nodes": len(self._alive)}
 
     def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
         # Copies, so that the file isn't kept mapped beside what FAISS holds of it.
-        self._ids = np.array(np.frombuffer(sections["ids"], np.int64))
-        self._alive = np.array(np.frombuffer(sections["alive"], np.uint8)).astype(bool)
-        if len(self._alive) != len(self._ids):
+        ids = np.array(np.frombuffer(sections["ids"], np.int64))
+        if header["format"] < 2:  # a node for each id that was ever added
+            alive = np.array(np.frombuffer(sections["alive"], np.uint8)).astype(bool)
+            count, nodes = len(ids), np.flatnonzero(alive)
+            ids = ids[alive]
+        else:
+            count, nodes = header["nodes"], np.array(np.frombuffer(sections["nodes"], np.int64))
+        if len(ids) != len(nodes) or (len(nodes) and not 0 <= nodes.min() <= nodes.max() < count):
             raise ValueError
-        count = len(self._ids)
+        self._groups, self._known = Groups(ids, nodes), None
+        self._alive = self._groups.used(count)
         self._graph = parse_index(path, sections["faiss"], "IndexHNSWFlat", self.width, count)

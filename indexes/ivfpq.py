@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from indexes.base import Hits, Ids, Vectors, in_order, places_of
-from indexes.errors import IndexingError, TooFewPoints
+from indexes.base import Hits, Ids, Vectors
+from indexes.errors import IndexingError, NotAnIndex, TooFewPoints
 from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
 from indexes.files import Write
+from indexes.groups import Groups, KnownVectors
 from indexes.vector_index import Sections, VectorIndex
 
 POINTS_A_CENTROID = 39
@@ -25,13 +27,14 @@ SAMPLE = 64
 class IVFPQ(VectorIndex):
     """Each vector as `codes` bytes in the list of its nearest centroid (Jegou et al., 2011).
 
-    `codes` + 16 bytes a memory, some percent of `Flat`; scores are those of the compressed vectors.
+    `codes` + 48 bytes a memory, some percent of `Flat`; scores are those of the compressed vectors.
+    A vector that comes several times is held once, as a node, with all its ids behind it.
     `lists` centroids (None: 4 * sqrt(n), as far as training vectors allow), of which `probes` are
     looked into; `codes` must divide `width` (None: a quarter of it, or less). A search that comes
     short looks into all lists.
 
-    Raises TooFewPoints where there are not `POINTS_A_CENTROID` vectors for each of 256 codewords:
-    below some 10,000 memories an exact index is both smaller to handle and better.
+    Raises TooFewPoints if there are not `POINTS_A_CENTROID` distinct vectors for each of 256
+    codewords: below some 10,000 memories an exact index is both smaller to handle and better.
     """
 
     kind = "ivfpq"
@@ -61,15 +64,16 @@ class IVFPQ(VectorIndex):
         self.lists, self.codes, self.probes = lists, codes, probes
         self.seed, self.threads = seed, threads
         self._index: Any = None  # made when it is trained
-        self._ids: Ids = np.empty(0, np.int64)
+        self._groups, self._known = Groups(), KnownVectors()
+        self._next = 0  # the number of the next node; none is given twice
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._groups)
 
     @property
     def ids(self) -> Ids:
         """The ids that it holds, (len(self),)."""
-        return self._ids
+        return self._groups.ids
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
         """Train on the vectors (n, width), a seeded sample where there are many, and add them."""
@@ -78,15 +82,19 @@ class IVFPQ(VectorIndex):
         super().build(ids, items)
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
+        nodes, rows, keys = self._known.assign(vectors, self._next)
+        new = self._next + np.arange(len(rows))
         # Lists and codewords stay as they are first trained.
-        index = self._train(vectors) if self._index is None else self._index
+        index = self._train(vectors[rows]) if self._index is None else self._index
         try:
             with threads(self.threads):
-                index.add_with_ids(vectors, ids)
+                index.add_with_ids(vectors[rows], new)
         except BaseException:  # stopped half way, by Ctrl-C, say
-            index.remove_ids(ids)
+            index.remove_ids(new)
             raise
-        self._index, self._ids = index, np.concatenate([self._ids, ids])
+        self._index, self._next = index, self._next + len(new)
+        self._known.add(keys, new)
+        self._groups.add(ids, nodes)
 
     def _train(self, vectors: Vectors) -> Any:
         faiss = faiss_module()
@@ -95,7 +103,7 @@ class IVFPQ(VectorIndex):
         needed = POINTS_A_CENTROID * max(lists, 256)
         if count < needed:
             raise TooFewPoints(
-                f"{count} vectors are too few to train {lists} lists and 256 codewords:"
+                f"{count} distinct vectors are too few to train {lists} lists and 256 codewords:"
                 f" {needed} are needed. Take kind flat or hnsw"
             )
         quantizer = faiss.IndexFlatIP(self.width)
@@ -112,19 +120,19 @@ class IVFPQ(VectorIndex):
         return index
 
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids."""
-        places = places_of(ids, self._ids)
-        if not len(places):
-            return
-        self._index.remove_ids(self._ids[places])
-        self._ids = np.delete(self._ids, places)
+        """Forget these ids, and the vectors of which none is left."""
+        gone = self._groups.remove(ids)
+        if len(gone):
+            self._index.remove_ids(gone)
+            self._known.remove(gone)
 
     def _search(self, queries: Vectors, k: int) -> list[Hits]:
-        scores, ids = self._probe(queries, k, min(self.probes, self._index.nlist))
-        short = np.flatnonzero((ids < 0).any(axis=1))
+        wanted = min(k, self._index.ntotal)
+        scores, nodes = self._probe(queries, wanted, min(self.probes, self._index.nlist))
+        short = np.flatnonzero((nodes < 0).any(axis=1))
         if len(short):
-            scores[short], ids[short] = self._probe(queries[short], k, self._index.nlist)
-        return [in_order(*pair, k) for pair in zip(ids, scores, strict=True)]
+            scores[short], nodes[short] = self._probe(queries[short], wanted, self._index.nlist)
+        return [self._groups.hits(*pair, k) for pair in zip(nodes, scores, strict=True)]
 
     def _probe(self, queries: Vectors, k: int, probes: int) -> tuple[Vectors, Ids]:
         faiss = faiss_module()
@@ -134,14 +142,41 @@ class IVFPQ(VectorIndex):
 
     def _sections(self) -> dict[str, Callable[[Write], None]]:
         found: dict[str, Callable[[Write], None]] = {}
-        found["ids"] = lambda write: write(self._ids.tobytes())
+        for name, held in (
+            ("ids", self._groups.ids),
+            ("nodes", self._groups.nodes),
+            ("keys", self._known.keys),
+            ("key_nodes", self._known.nodes),
+        ):
+            found[name] = partial(_write_array, held)
         if self._index is not None:
             found["faiss"] = lambda write: stream_index(self._index, write)
         return found
 
+    def _facts(self) -> dict[str, Any]:
+        return {"next": self._next}
+
     def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
-        # A copy, so that the file isn't kept mapped beside what FAISS holds of it.
-        self._ids = np.array(np.frombuffer(sections["ids"], np.int64))
+        # Copies, so that the file isn't kept mapped beside what FAISS holds of it.
+        ids = np.array(np.frombuffer(sections["ids"], np.int64))
+        if header["format"] < 2:  # a node for each id, with its number; what is added is apart
+            nodes, self._next = ids, int(ids.max(initial=-1)) + 1
+            if self._next > 2**62:
+                raise NotAnIndex(
+                    f"{path}: an index of format 1 with ids past 2**62. Build it again"
+                )
+        else:
+            nodes = np.array(np.frombuffer(sections["nodes"], np.int64))
+            keys = np.array(np.frombuffer(sections["keys"], self._known.keys.dtype))
+            key_nodes = np.array(np.frombuffer(sections["key_nodes"], np.int64))
+            self._known, self._next = KnownVectors(keys, key_nodes), int(header["next"])
+        if len(ids) != len(nodes):
+            raise ValueError
+        self._groups = Groups(ids, nodes)
         if "faiss" in sections or len(self):
-            count = len(self._ids)
+            count = len(np.unique(nodes))
             self._index = parse_index(path, sections["faiss"], "IndexIVFPQ", self.width, count)
+
+
+def _write_array(held: NDArray[Any], write: Write) -> None:
+    write(held.tobytes())

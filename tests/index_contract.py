@@ -6,6 +6,7 @@ class TestMine(MutableIndexContract):
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ class IndexContract(ABC):
 
     count = 300
     single_file = True
+    ties_by_id = True
+    """Whether the smaller ids come first if a cut goes through equal scores."""
 
     @abstractmethod
     def make(self) -> Index[Any]:
@@ -70,6 +73,26 @@ class IndexContract(ABC):
         for number in (1, 20):
             hits = self.make().search(self.items(0, number), 5)
             assert [len(hit.ids) for hit in hits] == [0] * number
+
+    def test_a_repeated_item_is_found_under_all_its_ids(self) -> None:
+        items, ids = self.items(0, self.count), self.ids()
+        repeats = np.arange(40)[::-1]
+        index = self.make()
+        rows = [*range(self.count), *([7] * 40)]
+        index.build(np.concatenate([ids, repeats]), taken(items, rows))
+        assert len(index) == self.count + 40
+        expected = [*range(40), int(ids[7])]
+        for k in (1, 5, 41):
+            [hit] = index.search(items[7:8], k)
+            assert len(set(hit.scores.tolist())) == 1
+            found = hit.ids.tolist()
+            assert found == expected[:k] if self.ties_by_id else set(found) <= set(expected)
+            assert len(set(found)) == k
+        [hit] = index.search(items[7:8], 45)
+        assert set(hit.ids[:41].tolist()) == set(expected)
+        assert len(set(hit.ids.tolist())) == len(hit.ids)
+        [other] = index.search(items[8:9], 3)
+        assert other.ids[0] == ids[8]
 
     def test_no_question_no_answer(self, index: Any) -> None:
         assert index.search(self.items(0, 1)[:0], 5) == []
@@ -165,6 +188,11 @@ class IndexContract(ABC):
                 type(index).load(path)
 
 
+def taken(items: Any, rows: Sequence[int]) -> Any:
+    """Rows of vectors, or texts, some several times."""
+    return items[list(rows)] if isinstance(items, np.ndarray) else [items[row] for row in rows]
+
+
 class MutableIndexContract(IndexContract):
     """Add and remove."""
 
@@ -179,6 +207,26 @@ class MutableIndexContract(IndexContract):
         right = sum(hit.ids[0] == i for i, hit in enumerate(index.search(more, 1)))
         assert right >= (20 if index.exact else 17)
         self.test_each_item_finds_itself_under_its_own_id(index)
+
+    def test_repeats_come_and_go(self, index: Any, tmp_path: Path) -> None:
+        items, own = self.items(0, self.count), int(self.ids()[3])
+        index.add(np.arange(10), taken(items, [3] * 10))
+        index.add([10, 11], taken(items, [3, 4]))
+        assert len(index) == self.count + 12
+        assert set(index.search(items[3:4], 12)[0].ids.tolist()) == {*range(11), own}
+        index.remove([own, *range(0, 11, 2)])
+        assert len(index) == self.count + 5
+        assert set(index.search(items[3:4], 5)[0].ids.tolist()) == {1, 3, 5, 7, 9}
+        index.save(tmp_path / "index")
+        again = type(index).load(tmp_path / "index")
+        assert set(again.search(items[3:4], 5)[0].ids.tolist()) == {1, 3, 5, 7, 9}
+        again.remove([1, 3, 5, 7, 9])
+        left = set(again.search(items[3:4], 20)[0].ids.tolist())
+        assert not left & {own, *range(11)}
+        assert again.search(items[4:5], 2)[0].ids.tolist() == [11, int(self.ids()[4])]
+        again.add([2], items[3:4])
+        assert again.search(items[3:4], 1)[0].ids.tolist() == [2]
+        assert len(again) == self.count + 1
 
     def test_removed_items_are_gone_and_the_others_stay(self, index: Any) -> None:
         gone = self.ids()[10:60]

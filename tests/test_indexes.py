@@ -14,6 +14,8 @@ from corpus.records import Memory
 from indexes.base import MutableIndex
 from indexes.choose import FLAT_UP_TO, HNSW_UP_TO, kind_for, make_index, open_index
 from indexes.errors import IndexingError, NotAnIndex, NotFinite, TooFewPoints, WrongWidth
+from indexes.faiss_bytes import stream_index
+from indexes.files import write_index
 from indexes.flat import Flat
 from indexes.hnsw import COMPACT_AT, HNSW
 from indexes.ivfpq import IVFPQ
@@ -244,6 +246,132 @@ def test_row_33_without_faiss_one_line_says_what_to_do(monkeypatch: pytest.Monke
             make_index(kind, width=WIDTH).build(np.arange(10_000), unit_vectors(0, 10_000))
 
 
+# --- repeats
+
+
+def phrases_and(others: Any, repeats: int) -> tuple[Any, Any]:
+    """`repeats` vectors of three phrases among the others, in a seeded order; and their ids.
+
+    The others have the ids from 0.
+    """
+    rng = np.random.default_rng(3)
+    phrases = unit_vectors(5, 3, others.shape[1])[rng.integers(0, 3, repeats)]
+    order = rng.permutation(len(others) + repeats)
+    return np.concatenate([others, phrases])[order], order
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_what_lies_between_three_phrases_is_found_by_its_own_vector(kind: str) -> None:
+    others = unit_vectors(0, 100, 64)
+    vectors, ids = phrases_and(others, 29_900)
+    index = make_index(kind, width=64)
+    index.build(ids, vectors)
+    hits = index.search(others, 1)
+    assert [hit.ids[0] for hit in hits] == list(range(100))
+    # All hits that there are, and the copies of a phrase by their ids.
+    assert [len(hit.ids) for hit in index.search(others[:2], 30_000)] == [30_000] * 2
+    [near] = index.search(unit_vectors(5, 1, 64), 50)
+    assert near.ids.tolist() == sorted(near.ids.tolist())
+    assert len(set(near.scores.tolist())) == 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25])
+def test_repeats_cost_the_others_no_recall(share: float) -> None:
+    others = unit_vectors(0, 6_000, 32)
+    queries = others[:200] + 0.1 * unit_vectors(1, 200, 32)
+    recalls = []
+    for repeats in (0, int(6_000 * share / (1 - share))):
+        vectors, ids = phrases_and(others, repeats)
+        exact, index = Flat(32), HNSW(32)
+        for one in (exact, index):
+            one.build(ids, vectors)
+        pairs = zip(exact.search(queries, 10), index.search(queries, 10), strict=True)
+        recalls.append(np.mean([np.isin(one.ids, other.ids).mean() for one, other in pairs]))
+    assert recalls[0] > 0.97
+    assert recalls[1] >= recalls[0] - 0.005
+
+
+def test_a_node_is_a_tombstone_when_its_last_id_is_removed() -> None:
+    index, vectors = HNSW(WIDTH), unit_vectors(0, 100)
+    index.build(np.arange(100), vectors)
+    index.add([200, 201], vectors[[7, 7]])
+    index.remove([7, 201])
+    assert index.removed == 0
+    index.remove([200])
+    assert index.removed == 1
+    assert index.search(vectors[7:8], 1)[0].ids[0] not in (7, 200, 201)
+    index.add([300], vectors[7:8])
+    assert index.removed == 0, "the node is used again"
+    assert index.search(vectors[7:8], 1)[0].ids.tolist() == [300]
+
+
+def test_vectors_of_zero_and_minus_zero_are_one() -> None:
+    index, zeros = HNSW(WIDTH), np.zeros((2, WIDTH), np.float32)
+    zeros[1] = -zeros[1]
+    index.build([4, 2, 9], np.concatenate([zeros, unit_vectors(0, 1)]))
+    assert index.search(unit_vectors(0, 1), 3)[0].ids.tolist() == [9, 2, 4]
+    assert index._graph.ntotal == 2
+
+
+def test_too_few_distinct_vectors_are_too_few_to_train_on() -> None:
+    vectors, ids = phrases_and(unit_vectors(0, 100), 10_000)
+    with pytest.raises(TooFewPoints, match="103 distinct vectors are too few"):
+        IVFPQ(WIDTH).build(ids, vectors)
+
+
+def test_an_index_of_format_1_is_read_and_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the version before wrote it: a node for each id that was ever added."""
+    vectors, ids = unit_vectors(0, 300), np.arange(300) + 50
+    vectors[5] = vectors[6]
+    alive = np.ones(300, bool)
+    alive[:10] = [False, True] * 5
+    graph = HNSW(WIDTH)._empty_graph()
+    graph.add(vectors)
+    monkeypatch.setattr("indexes.files.FORMAT", 1)
+    settings = HNSW(WIDTH).settings()
+    header = {"width": WIDTH, "model": None, "count": 295, "removed": 5, "settings": settings}
+    sections: dict[str, Any] = {
+        "ids": lambda write: write(ids.tobytes()),
+        "alive": lambda write: write(alive.tobytes()),
+        "faiss": lambda write: stream_index(graph, write),
+    }
+    write_index(tmp_path / "index", "hnsw", header, sections, ("numpy",))
+    monkeypatch.undo()
+    index = HNSW.load(tmp_path / "index")
+    assert (len(index), index.removed) == (295, 5)
+    found = [hit.ids[0] for hit in index.search(vectors[[1, 2, 20]], 1)]
+    assert found == [51, found[1], 70]
+    assert found[1] != 52
+    index.add([1], vectors[20:21])
+    assert index.search(vectors[20:21], 2)[0].ids.tolist() == [1, 70]
+    index.save(tmp_path / "new")
+    assert len(HNSW.load(tmp_path / "new")) == 296
+
+
+def test_an_ivfpq_of_format_1_is_read_and_changed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = IVFPQ.load(trained)
+    old = new._train(vectors := TestIVFPQ().items(0, 9_984))
+    ids = TestIVFPQ().ids()
+    old.add_with_ids(vectors, ids)
+    monkeypatch.setattr("indexes.files.FORMAT", 1)
+    header = {"width": WIDTH, "model": None, "count": 9_984, "settings": new.settings()}
+    sections: dict[str, Any] = {
+        "ids": lambda write: write(ids.tobytes()),
+        "faiss": lambda write: stream_index(old, write),
+    }
+    write_index(tmp_path / "index", "ivfpq", header, sections, ("numpy",))
+    monkeypatch.undo()
+    index = IVFPQ.load(tmp_path / "index")
+    index.add([1, 2], vectors[[20, 20]])
+    assert set(index.search(vectors[20:21], 3)[0].ids.tolist()) == {1, 2, int(ids[20])}
+    index.remove([1, ids[20]])
+    assert index.search(vectors[20:21], 1)[0].ids.tolist() == [2]
+
+
 # --- HNSW
 
 
@@ -385,9 +513,9 @@ def test_row_34_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     index = Flat(WIDTH)
     index.build([1], unit_vectors(0, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("indexes.files.FORMAT", 2)
+        patch.setattr("indexes.files.FORMAT", 3)
         index.save(tmp_path / "index")
-    with pytest.raises(NotAnIndex, match="format 2 by a newer recallbed"):
+    with pytest.raises(NotAnIndex, match="format 3 by a newer recallbed"):
         open_index(tmp_path / "index")
 
 
@@ -396,6 +524,8 @@ import os, signal, sys
 from pathlib import Path
 import numpy as np
 import indexes.files
+from indexes.faiss_bytes import stream_index
+from indexes.files import write_index
 from indexes.flat import Flat
 
 def die(*words):

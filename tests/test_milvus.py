@@ -39,6 +39,7 @@ def fresh(**settings: Any) -> Milvus:
 
 class TestHNSW(MutableIndexContract):
     single_file = False
+    ties_by_id = False
 
     def make(self) -> Milvus:
         return fresh()
