@@ -16,7 +16,7 @@ from judge.summary import JudgeSummary, rate
 from judge.verdicts import Verdict
 from task3.use import overlap
 from task4.answers import ANSWERED, CAUSES, Answers, Said
-from task4.found import ALIKE, KS, WAYS, Found, plain
+from task4.found import ALIKE, KS, WAYS, Found, names_the_memory
 from task4.questions import DIMENSIONS, Question
 
 JSON = Any
@@ -133,23 +133,22 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
 
 
 def over_personalization(
-    questions: Sequence[Question], said: Mapping[str, Said], found: Mapping[str, Found]
+    questions: Sequence[Question], said: Mapping[str, Said]
 ) -> dict[str, JSON]:
     """How often a memory is used in a dimension where it must not be, each share with its `n`.
 
     `names_a_memory` and `names_the_memory` are over the answers that tell what they used: any
-    memory, or the one that the question is about (at least half of its words, or word for word
-    what it was recognised in). `memory_in_answer` is over all answers: at least half of that
-    memory's words stand in the answer.
+    memory, or the one that the question is about (`task4.found.names_the_memory`). Both rest on
+    the answers alone, so a run and its own predictions have equal shares. `memory_in_answer` is
+    over all answers: at least half of that memory's words are in the answer.
     """
     there = [question for question in questions if question.name in said]
     tell = [question for question in there if said[question.name].used is not None]
 
     def names_it(question: Question) -> bool:
-        used = said[question.name].used or ""
-        one = found.get(question.name)
-        known = one is not None and plain(used) in one.texts
-        return known or overlap(question.memory.text, used) >= ALIKE
+        return names_the_memory(
+            said[question.name].used or "", question.memory, question.row.history
+        )
 
     def over(group: Sequence[Question], value: Callable[[Question], bool]) -> JSON:
         return share([value(q) for q in group], [q.row.session_id for q in group])

@@ -43,8 +43,6 @@ class Found:
     rank: int | None
     hits: int
     memories: int
-    texts: frozenset[str] = frozenset()
-    """The memories that it was recognised in, as `plain` has them."""
 
     @property
     def searched(self) -> bool:
@@ -79,8 +77,24 @@ def find(
     by, places = recognise(gold, history, memories)
     ranks = [rank for rank, place in enumerate(hits, 1) if place in places]
     distinct = len({memory.text for memory in memories})
-    texts = frozenset(plain(memories[place].text) for place in places)
-    return Found(by, min(ranks, default=None), len(hits), distinct, texts)
+    return Found(by, min(ranks, default=None), len(hits), distinct)
+
+
+def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bool:
+    """Whether the text `used` is the gold memory: as a run and a file of predictions both have it.
+
+    It holds at least half of the memory's words, or it is word for word a turn that the memory was
+    read from.
+    """
+    if not used.strip():
+        return False
+    return plain(used) in _said(gold, history) or overlap(gold.text, used) >= ALIKE
+
+
+def _said(gold: MemoryItem, history: Sequence[Turn]) -> set[str]:
+    """The turns that the gold memory was read from, as `plain` has them."""
+    turns = gold.evidence.utterances if gold.evidence else ()
+    return {plain(history[n].text) for n in turns if 0 <= n < len(history)}
 
 
 def recognise(
@@ -93,7 +107,7 @@ def recognise(
         return "text", same
     turns = frozenset(gold.evidence.utterances if gold.evidence else ())
     # A turn that was said before is stored under the place where it stood first.
-    said = {plain(history[n].text) for n in turns if 0 <= n < len(history)}
+    said = _said(gold, history)
     read = {i for i, memory in enumerate(memories) if turns & memory.turns or kept[i] in said}
     if read:
         return "evidence", read

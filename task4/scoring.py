@@ -115,7 +115,7 @@ def score(material: Material, judge: JudgeOptions | None = None) -> dict[str, JS
             "retrieval": None if material.found is None else retrieval(questions, material.found),
         }
     unused = {
-        name: over_personalization(group, material.answers.of, material.found or {})
+        name: over_personalization(group, material.answers.of)
         for name, group in by_dimension(material.questions).items()
         if name in UNUSED
     }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from memory.turns import Turns
 from task4 import run as run_command
 from task4 import score as score_command
 from task4.control import gold_memories
-from task4.found import Stored, find, likeness, recognise
+from task4.found import Stored, find, likeness, names_the_memory, recognise
 from task4.questions import questions_of
 from task4.rows import read_rows
 from tests.conftest import HOUSE, write_lines
@@ -746,6 +747,20 @@ def test_a_turn_that_the_gold_was_read_from_is_the_memory_too(root: Path, tmp_pa
     quoted = used == history("dragons")[1]
     assert found["names_the_memory"]["mean"] == float(quoted) == 1.0
     assert found["memory_in_answer"]["mean"] == 0.0
+    # 0.460 from a run and 0.057 from its own predictions, on dev.
+    alone = scored(tmp_path / "run" / "predictions.jsonl", "--data", root)
+    assert alone["over_personalization"]["vra"] == found
+
+
+def test_an_answer_names_the_memory_by_its_words_or_by_the_turn_it_was_read_from() -> None:
+    turns = (Turn("user", "My  cat is called Momo."), Turn("user", "I live in Rome."))
+    gold = MemoryItem("Owns a cat called Momo", evidence=Evidence("s", (0, 7), ""))
+    assert names_the_memory("my cat IS called momo.", gold, turns)
+    assert names_the_memory("The user owns a cat called Momo, they said", gold, turns)
+    assert not names_the_memory("I live in Rome.", gold, turns)
+    assert not names_the_memory(" ", gold, turns)
+    unread = replace(gold, text="Keeps pets", evidence=None)
+    assert not names_the_memory("My cat is called Momo.", unread, turns)
 
 
 def test_verdicts_of_other_answers_are_not_taken_for_these(root: Path, tmp_path: Path) -> None:
