@@ -87,6 +87,8 @@ def tables(report: Report) -> Iterable[TextTable]:
             number(report["pooled"].get(name)),
             number(report["unanswered_as_wrong"].get(name)),
         )
+    text = report["text_similarity"]
+    table.add("text similarity of the pairs", with_interval(text), "-", "-")
     yield table
     for key in ("type", "label"):
         columns = ("gold", "recall [95 %]", f"recall, same {key}", "predicted", "precision [95 %]")

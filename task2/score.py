@@ -90,7 +90,7 @@ def _report(
     ]
     return {
         **scored.report,
-        "actions": action_figures(updates, options.seed),
+        "actions": action_figures(updates, options.seed, by_text=options.scorer == "match"),
         "localisation": _localisation(answers, options, retrievers),
     }
 

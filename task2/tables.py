@@ -14,9 +14,10 @@ JSON = Any
 def more_tables(report: Mapping[str, JSON]) -> Iterable[TextTable]:
     """Actions, and where a retriever was named, localisation."""
     actions = dict(report["actions"])
-    dropped = actions.pop("dropped")
+    dropped, not_closer = actions.pop("dropped"), actions.pop("text_not_closer")
     found = TextTable(
-        f"actions over memories; {dropped} given memories dropped",
+        f"actions over memories; {dropped} given memories dropped,"
+        f" {not_closer} actions wrong by their text alone",
         ("action", "gold", "predicted", "correct", "precision", "recall", "F1"),
     )
     for name, row in actions.items():

@@ -257,6 +257,22 @@ def test_match_by_hand(tmp_path: Path) -> None:
     assert found["by_language"]["chinese"]["sessions"] == 2
 
 
+def test_text_similarity_is_reported_beside_a_score_that_is_blind_to_text(tmp_path: Path) -> None:
+    root = release(tmp_path / "data", [[TEA, CAT], [RAIN], []])
+    blind = [[{**item, "value": "x"} for item in row] for row in ([TEA, CAT], [RAIN], [])]
+    found = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root))
+    assert (found["f1"], found["pair_score"]) == (1.0, pytest.approx((0.6 + 0.6 + 1) / 3, abs=0.01))
+    assert found["text_similarity"]["pairs"] == 3
+    assert found["text_similarity"]["mean"] < 0.03
+    written = predictions(tmp_path / "p.jsonl", [TEA, {**CAT, "value": "x"}], [], [])
+    found = score_file(ScoreOptions(written, root))
+    assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.01)
+    assert run(written, "--data", root).stdout.count("text similarity of the pairs") == 1
+    nothing = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", [], [], []), root))
+    assert nothing["text_similarity"] is None
+    assert run(tmp_path / "p.jsonl", "--data", root).exit_code == 0
+
+
 def test_order_of_lines_and_members_and_hash_seed_change_nothing(tmp_path: Path) -> None:
     inputs = read_inputs(None, "dev", TASK1, with_gold=True)
     rows = [

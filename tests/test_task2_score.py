@@ -12,13 +12,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from analysis.matching import Pair
 from corpus.inputs import read_inputs
 from corpus.records import Memory, MemoryItem, Task2Row, Turn
 from corpus.task2 import TASK2
 from harness.configurations import parse_configurations
 from retrievers.base import Retriever, RetrieverError
 from task1.score_options import ScoreOptions
-from task2.actions import Action, Deed, deeds
+from task2.actions import Action, Deed, Update, action_figures, deeds
 from task2.localisation import best_over_turns, changed, localisation
 from task2.score import app, score_file
 from tests.conftest import write_lines
@@ -116,6 +117,66 @@ def test_actions_by_hand(tmp_path: Path) -> None:
     assert (new["gold"], new["predicted"], new["correct"]) == (3, 1, 1)
     assert (actions["all"]["gold"], actions["all"]["correct"]) == (12, 6)
     assert actions["dropped"] == 1
+
+
+def test_a_text_that_did_not_move_towards_the_reference_is_no_right_action(tmp_path: Path) -> None:
+    """`match` pairs by label, type and confidence: "x" for every value had a perfect F1."""
+    blind = [as_json(item, value="x") for item in GOLD]
+    found = score(tmp_path, blind, list(map(as_json, GOLD)))
+    assert found["f1"] == 1.0  # the benchmark's formula stays
+    assert found["text_similarity"]["pairs"] == 8
+    assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.02)
+    alone = score(tmp_path, blind)
+    assert alone["text_similarity"]["mean"] < 0.03
+    assert {alone["actions"][a.value]["f1"] for a in Action} == {0.0}
+    assert alone["actions"]["all"]["f1"] == 0.0
+    # The changed and the added one are wrong by their text; the others aren't retentions.
+    assert alone["actions"]["text_not_closer"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        ("Likes green tea with milk now", True),
+        ("likes GREEN tea  with milk now", True),
+        ("Now likes green tea with milk", True),  # closer than "Likes green tea"
+        ("Likes green tea a lot", False),  # changed, but no step towards milk
+        ("Drinks coffee", False),
+    ],
+)
+def test_a_modification_must_come_closer_than_the_given_text(
+    tmp_path: Path, value: str, right: bool
+) -> None:
+    changed_ = [as_json(MILK, value=value), *map(as_json, (CAT, JOB, RUNS))]
+    actions = score(tmp_path, changed_)["actions"]
+    assert actions["modification"]["correct"] == right
+    assert actions["text_not_closer"] == (not right)
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [("Goes running on Sundays", True), ("Works as a nurse", False), ("", False)],
+)
+def test_an_addition_must_come_closer_than_any_given_text(
+    tmp_path: Path, value: str, right: bool
+) -> None:
+    added = [*map(as_json, (MILK, CAT, JOB)), as_json(RUNS, value=value)]
+    assert score(tmp_path, added)["actions"]["addition"]["correct"] == right
+
+
+def test_a_text_is_the_gold_one_whatever_was_there_before(tmp_path: Path) -> None:
+    # Without its full stop the given text is a modification, and as near to the gold one as can be.
+    dotted = replace(MILK, text="Likes green tea.")
+    update = Update("s", (TEA,), (dotted,), (dotted,), (Pair(0, 0, 1.0),))
+    assert action_figures([update])["modification"]["correct"] == 1
+
+
+def test_a_pair_that_a_judge_made_needs_no_likeness() -> None:
+    """A judge has read both texts."""
+    told = replace(MILK, text="Tea, but never without dairy")
+    update = Update("s", (TEA,), (MILK,), (told,), (Pair(0, 0, 1.0),))
+    assert action_figures([update])["modification"]["correct"] == 0
+    assert action_figures([update], by_text=False)["modification"]["correct"] == 1
 
 
 def test_an_action_that_nobody_took_has_no_precision(tmp_path: Path) -> None:

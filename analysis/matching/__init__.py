@@ -7,7 +7,7 @@ every figure derives from such lists.
 from analysis.matching.assignment import ASSIGNMENTS, greedy, hungarian
 from analysis.matching.exact import exact_pairs
 from analysis.matching.figures import Matched, breakdown, figures, pooled
-from analysis.matching.likeness import pair_score, pair_scores
+from analysis.matching.likeness import pair_score, pair_scores, text_similarity
 from analysis.matching.pairs import Pair, coverage
 from analysis.matching.similar import ACCEPTED_FROM, algorithmic_score, mean_score, similar_pairs
 
@@ -28,4 +28,5 @@ __all__ = [
     "pair_scores",
     "pooled",
     "similar_pairs",
+    "text_similarity",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.matching.likeness import text_similarity
 from analysis.matching.pairs import Pair, coverage
 from analysis.matching.similar import algorithmic_score, mean_score
 from analysis.statistics import Bootstrap, Floats
@@ -31,6 +32,13 @@ class Matched:
         return coverage(len(self.pairs), len(self.predicted), len(self.gold))
 
     @property
+    def text_similarities(self) -> list[float]:
+        """Of each pair, how alike its two texts are, 0 to 1."""
+        return [
+            text_similarity(self.gold[i].text, self.predicted[j].text) for i, j, _ in self.pairs
+        ]
+
+    @property
     def quality(self) -> tuple[float, float]:
         """The mean pair score of this session, and its algorithmic score."""
         if not self.gold and not self.predicted:
@@ -42,11 +50,19 @@ def figures(sessions: Sequence[Matched], *, graded: bool, seed: int = 0) -> dict
     """Precision, recall and F1 averaged over sessions, each with its 95 % interval.
 
     `graded` adds pair score and algorithmic score, which mean something only where pairs have
-    scores of their own. All are None over no session.
+    scores of their own. All are None over no session. `text_similarity` is the mean over all pairs,
+    with an interval over sessions and the number of `pairs`: a pair may rest on label, type and
+    confidence alone. It is None over no pair.
     """
     names = ["precision", "recall", "f1", *(["pair_score", "algorithmic_score"] if graded else [])]
     if not sessions:
-        return {"sessions": 0, **dict.fromkeys(names), "intervals": {}, "pooled": pooled([])}
+        return {
+            "sessions": 0,
+            **dict.fromkeys(names),
+            "intervals": {},
+            "pooled": pooled([]),
+            "text_similarity": None,
+        }
     values = np.array([(*one.coverage, *(one.quality if graded else ())) for one in sessions])
     bootstrap = Bootstrap([one.session for one in sessions], seed)
     intervals = {
@@ -58,7 +74,16 @@ def figures(sessions: Sequence[Matched], *, graded: bool, seed: int = 0) -> dict
         **{name: interval.pop("mean") for name, interval in intervals.items()},
         "intervals": intervals,
         "pooled": pooled(sessions),
+        "text_similarity": _text_similarity(sessions, seed),
     }
+
+
+def _text_similarity(sessions: Sequence[Matched], seed: int) -> dict[str, JSON] | None:
+    found = [(one.session, value) for one in sessions for value in one.text_similarities]
+    if not found:
+        return None
+    values = np.array([value for _, value in found])
+    return {**_interval(Bootstrap([name for name, _ in found], seed), values), "pairs": len(found)}
 
 
 def pooled(sessions: Sequence[Matched]) -> dict[str, JSON]:

@@ -56,6 +56,11 @@ def value_likeness(gold: str, predicted: str) -> float:
     return TOKENS * jaccard + CHARACTERS * SequenceMatcher(None, gold, predicted).ratio()
 
 
+def text_similarity(gold: str, predicted: str) -> float:
+    """`value_likeness` of two texts as they are written, 0 to 1."""
+    return value_likeness(normalised(gold), normalised(predicted))
+
+
 def confidence_likeness(one: float | None, other: float | None) -> float:
     """1 for a difference up to 0.2, then falling linearly to 0 at 1. Missing counts as 1.0."""
     first, second = (1.0 if c is None else min(max(c, 0.0), 1.0) for c in (one, other))
