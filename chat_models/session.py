@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from chat_models.base import ChatModel
 from chat_models.budget import Budget
-from chat_models.cache import ReplyCache, choose_cache
+from chat_models.cache import ReplyCache, Stored, choose_cache
 from chat_models.choose import chat_model, model_class
 from chat_models.dry_run import DryRun, Plan
 from chat_models.prices import Prices, read_prices
@@ -41,6 +42,27 @@ class ChatOptions:
     first_wait: float = 1.0
 
 
+class _CountingCache(ReplyCache):
+    """Keeps the keys of the replies that it gave, and of those that were asked for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.cached: set[bytes] = set()
+        self.asked: set[bytes] = set()
+
+    def get(self, key: bytes) -> Stored | None:
+        """The reply under `key`, counted unless it was asked for a moment ago."""
+        found = super().get(key)
+        if found is not None and key not in self.asked:
+            self.cached.add(key)
+        return found
+
+    def put(self, key: bytes, reply: Stored) -> Stored:
+        """Store a reply that was asked for."""
+        self.asked.add(key)
+        return super().put(key, reply)
+
+
 class Chats:
     """Gives the one instance of each model that a command names. Nothing is opened before that.
 
@@ -52,7 +74,7 @@ class Chats:
         self.budget = Budget(options.max_tokens_total, options.max_cost)
         self.prices = read_prices(options.prices) if options.prices else Prices()
         file = choose_cache(options.replies)
-        self.cache = ReplyCache(file) if file else None
+        self.cache = _CountingCache(file) if file else None
         self._sent: dict[str, Any] = {}
         """What of the options changes every request; only there if it was given."""
         if options.temperature is not None:
@@ -86,6 +108,12 @@ class Chats:
             self._models[name] = model
         return self._models[name]
 
+    def reuse(self) -> str | None:
+        """How many replies came from the cache and how many were asked for; None for none."""
+        cached = len(self.cache.cached) if self.cache else 0
+        asked = max(self.budget.spent.calls, len(self.cache.asked) if self.cache else 0)
+        return f"replies: {cached} cached, {asked} asked" if cached or asked else None
+
     def plans(self) -> dict[str, Plan]:
         """After a dry run, what it came to by model."""
         return {n: model.plan() for n, model in self._models.items() if isinstance(model, DryRun)}
@@ -98,9 +126,11 @@ class Chats:
 
 @contextmanager
 def open_chats(options: ChatOptions) -> Iterator[Chats]:
-    """The chat models of a command, closed at its end."""
+    """The chat models of a command, closed at its end, which reports what came from the cache."""
     chats = Chats(options)
     try:
         yield chats
     finally:
         chats.close()
+        if not options.dry_run and (reuse := chats.reuse()):
+            print(reuse, file=sys.stderr)

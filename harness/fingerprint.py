@@ -15,6 +15,8 @@ _ROOMS = (
     *("chat_models", "corpus", "indexes", "judge", "memory", "retrievers"),
     *("task1", "task2", "task3", "task4"),
 )
+OUR_PACKAGES = frozenset((*_ROOMS, "analysis", "harness", "benchmarks"))
+"""The packages of this project, which a user's own code does not belong to."""
 
 
 def canonical(value: JSON) -> str:
@@ -72,8 +74,9 @@ def code_hash() -> str:
 
 
 def file_hash(path: Path) -> str:
-    """Sixteen hex digits over one file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    """Sixteen hex digits over one file, of any size."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.progress import progress
-from harness.run_folder import ROWS, RunFolder, is_count
+from harness.run_folder import ROWS, RunFolder, is_count, say_reused
 
 JSON = Any
 ITEM_KEYS = ("item", "result", "calls", "tokens_in", "tokens_out", "error")
@@ -59,9 +59,11 @@ def run_items(
     """
     names = list(items)
     _check_kept_rows(folder, names)
+    kept = len(folder.rows)
     if retry_failed:
         failed = [i for i, row in enumerate(folder.rows) if row["error"] is not None]
         rows = list(folder.rows)
+        kept -= len(failed)
         for i, (row, _) in zip(
             failed, _work(items, [names[i] for i in failed], label, in_flight), strict=True
         ):
@@ -69,6 +71,7 @@ def run_items(
         folder.rewrite(rows)
     for row, seconds in _work(items, names[len(folder.rows) :], label, in_flight):
         folder.append([row], [seconds])
+    say_reused(kept, len(folder.rows) - kept)
 
 
 def _check_kept_rows(folder: RunFolder, names: Sequence[str]) -> None:

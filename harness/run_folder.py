@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from harness.checksums import seal, unseal
 from harness.errors import UserError
 from harness.files import write_atomically
-from harness.fingerprint import canonical, difference
+from harness.fingerprint import canonical, difference, file_hash
+from harness.users_code import changed_modules, late_modules
 
 Scores = Sequence[float] | NDArray[np.float32] | None
 OnExisting = Literal["refuse", "resume", "overwrite"]
@@ -31,6 +33,7 @@ RERANKED_KEYS = ("first", "depth", "shown", "estimated")
 """Keys that follow in the row of a reranked pool."""
 _RANKS = ("gold", "above", "tied")
 PREDICTIONS = "predictions.jsonl"
+LATE_CODE = "late_code"
 _OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, SCORES, PREDICTIONS, "curve.csv", "curve.png")
 _PLACE = ("retriever", "distractors", "query", "item")
 
@@ -258,9 +261,39 @@ def open_run(
             f"{path}: cannot be written ({error.strerror}). Choose another --out"
         ) from None
     try:
-        yield _enter(path, fingerprint, on_existing, sound)
+        folder = _enter(path, fingerprint, on_existing, sound)
+        _refuse_changed_late_code(folder)
+        loaded = frozenset(sys.modules)
+        yield folder
+        _keep_late_code(folder, loaded)
     finally:
         lock.release()
+
+
+def _keep_late_code(folder: RunFolder, loaded: Collection[str]) -> None:
+    """Record the user's modules that were loaded after the fingerprint was made, if any."""
+    fingerprint = folder.manifest["fingerprint"]
+    late = late_modules(loaded, fingerprint)
+    if late:
+        folder.manifest[LATE_CODE] = {**folder.manifest.get(LATE_CODE, {}), **late}
+        folder.write_manifest()
+    if changed := changed_modules(fingerprint):
+        print(
+            f"{folder.path}: {', '.join(changed)} changed during the run. Its rows belong to the"
+            " code as it was at the start; start again with --overwrite to be sure",
+            file=sys.stderr,
+        )
+
+
+def _refuse_changed_late_code(folder: RunFolder) -> None:
+    """Raise UserError if a module that was loaded late in an earlier part of the run changed."""
+    for name, module in folder.manifest.get(LATE_CODE, {}).items():
+        file = Path(module["file"])
+        if not file.exists() or file_hash(file) != module["sha256"]:
+            raise UserError(
+                f"{folder.path}: `{name}` ({file}), which this run imported while it was going on,"
+                " has changed. Choose another --out, or start again with --overwrite"
+            )
 
 
 def _enter(
@@ -295,6 +328,12 @@ def _enter(
     folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}}, sound)
     folder.write_manifest()
     return folder
+
+
+def say_reused(kept: int, made: int) -> None:
+    """Report on stderr how many rows of an earlier run were kept, if any were."""
+    if kept:
+        print(f"reused {kept} row{'s'[: kept != 1]}, scored {made}", file=sys.stderr)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

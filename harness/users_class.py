@@ -1,17 +1,15 @@
-"""A class that a user names as `package.module:Class`, and the code that it is made of."""
+"""A class that a user names as `package.module:Class`."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.fingerprint import file_hash, short_hash
+from harness.users_code import before_users_code
 
 
 def load_class(name: str, base: type, called: str) -> type[Any]:
@@ -22,6 +20,7 @@ def load_class(name: str, base: type, called: str) -> type[Any]:
     module_name, _, class_name = name.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    before_users_code()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -35,18 +34,3 @@ def load_class(name: str, base: type, called: str) -> type[Any]:
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__")))  # noqa: B009
         raise UserError(f"{name}: `{class_name}` does not define {missing}")
     return found
-
-
-def users_code(cls: type, room: str) -> str | None:
-    """A hash over the files in which a class and all it inherits from are written.
-
-    None where there is no code but that of `room`. Functions that these files import are not
-    covered.
-    """
-    files = set()
-    for base in cls.__mro__:
-        home = base.__module__.partition(".")[0]
-        if home != room and home not in sys.stdlib_module_names:
-            with contextlib.suppress(TypeError, OSError):
-                files.add(Path(inspect.getfile(base)))
-    return short_hash(sorted(file_hash(path) for path in files)) if files else None

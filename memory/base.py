@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -117,6 +117,13 @@ class MemorySystem(ABC):
         By default the settings it was built with.
         """
         return dict(self._configured)
+
+    def depends_on(self) -> Iterable[str | Path]:
+        """Files other than code that can change a result, such as weights; folders whole.
+
+        Their hashes are part of the run's fingerprint. Relative paths start at the working folder.
+        """
+        return ()
 
     def open(self, user: str) -> None:
         """Turn to the memories of `user`, whatever they are: none for a new one."""

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from harness.errors import UserError
 from harness.typed_settings import plain_defaults, require_all, typed
-from harness.users_class import load_class, users_code
+from harness.users_class import load_class
+from harness.users_code import made_of
 from memory.base import MemorySystem, SystemContext
 
 S = TypeVar("S", bound=type[MemorySystem])
@@ -87,6 +88,4 @@ def build_system(
 
 def describe(name: str, system: MemorySystem) -> Mapping[str, Any]:
     """What the fingerprint holds of a configured system."""
-    described: dict[str, Any] = {"name": name, "settings": dict(system.settings())}
-    code = users_code(type(system), "memory")
-    return {**described, "code": code} if code else described
+    return {"name": name, "settings": dict(system.settings()), **made_of(system)}

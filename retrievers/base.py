@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -129,6 +129,13 @@ class Retriever(ABC):
     def settings(self) -> Mapping[str, JSON]:
         """All that can change a score. By default the settings it was built with."""
         return dict(self._configured)
+
+    def depends_on(self) -> Iterable[str | Path]:
+        """Files other than code that can change a score, such as weights; folders whole.
+
+        Their hashes are part of the run's fingerprint. Relative paths start at the working folder.
+        """
+        return ()
 
     def notes(self) -> Mapping[str, JSON]:
         """What a reader of the summary should know, such as how many texts were cut short."""

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from harness.configurations import Configuration
 from harness.errors import UserError
 from harness.typed_settings import plain_defaults, require_all, typed
-from harness.users_class import load_class, users_code
+from harness.users_class import load_class
+from harness.users_code import made_of
 from retrievers.base import Retriever, RunContext
 
 R = TypeVar("R", bound=type[Retriever])
@@ -133,6 +134,4 @@ def describe_leg(label: str, retriever: Retriever) -> Mapping[str, Any]:
 
 
 def _described(retriever: Retriever) -> dict[str, Any]:
-    described: dict[str, Any] = {"settings": dict(retriever.settings())}
-    code = users_code(type(retriever), "retrievers")
-    return {**described, "code": code} if code else described
+    return {"settings": dict(retriever.settings()), **made_of(retriever)}

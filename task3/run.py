@@ -17,7 +17,7 @@ from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
-from harness.run_folder import RunFolder, open_run
+from harness.run_folder import RunFolder, open_run, say_reused
 from retrievers.attempt import prepare
 from retrievers.base import Retriever
 from retrievers.registry import describe
@@ -96,11 +96,14 @@ class Sweep:
         """Do what is left to do, failed rows included where they are to be tried again."""
         self._check_kept_rows()
         self._keep_prices()
+        kept = len(self.folder.rows)
         if self.config.retry_failed:
+            kept -= sum(row["error"] is not None for row in self.folder.rows)
             self._retry_failed()
         for number, label in enumerate(self.retrievers):
             done = len(self.folder.rows) - number * len(self.places)
             self._fill(label, self.places[max(done, 0) :])
+        say_reused(kept, len(self.folder.rows) - kept)
 
     def _scorer(self, label: str) -> Scorer:
         retriever = self.retrievers[label]

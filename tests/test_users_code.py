@@ -1,0 +1,213 @@
+"""harness/users_code.py: what a user's class depends on is part of the fingerprint."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import HOUSE, WriteRelease
+
+ROWS = [
+    (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps until ten {i}"], 0)
+    for i, word in enumerate(("tea", "cats", "boats"))
+]
+MINE = """
+from retrievers import Retriever
+from helper import worth
+
+class Mine(Retriever):
+    def score(self, query, pool):
+        return [worth(memory.text) for memory in pool]
+"""
+HELPER = "def worth(text):\n    return -len(text)\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, write_release: WriteRelease) -> Path:
+    write_release(ROWS)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "helper.py").write_text(HELPER)
+    return tmp_path
+
+
+def sweep(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["task3.sweep", "--retriever", "mine:Mine", "--data", "release"]
+    command += ["--distractors", "2", "--k", "1", "--json", *words]
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def recall(done: subprocess.CompletedProcess[str]) -> float:
+    assert done.returncode == 0, done.stderr
+    return float(json.loads(done.stdout)["cells"][0]["recall"]["1"]["mean"])
+
+
+def manifest(place: Path) -> Any:
+    [file] = place.glob("runs/*/manifest.json")
+    return json.loads(file.read_text())
+
+
+LONGEST = HELPER.replace("-len", "len")
+# Where the code that a class runs may lie: its files, and what the last of them is edited to.
+WAYS = {
+    "a module that it imports": ({"helper.py": HELPER}, LONGEST),
+    "a module that its module imports": (
+        {
+            "helper.py": "from deep import SIGN\ndef worth(text): return SIGN * len(text)\n",
+            "deep.py": "SIGN = -1\n",
+        },
+        "SIGN = 1\n",
+    ),
+    "a module in a package": (
+        {
+            "helper.py": "from parts.inner import worth\n",
+            "parts/__init__.py": "",
+            "parts/inner.py": HELPER,
+        },
+        LONGEST,
+    ),
+    "a relative import": (
+        {
+            "helper.py": "from parts import worth\n",
+            "parts/__init__.py": "from .inner import worth\n",
+            "parts/inner.py": HELPER,
+        },
+        LONGEST,
+    ),
+    "an import inside a function": (
+        {
+            "helper.py": "def worth(t):\n    from deep import SIGN\n    return SIGN * len(t)\n",
+            "deep.py": "SIGN = -1\n",
+        },
+        "SIGN = 1\n",
+    ),
+    "an import by name": (
+        {
+            "helper.py": "import importlib\nworth = importlib.import_module('de' 'ep').worth\n",
+            "deep.py": HELPER,
+        },
+        LONGEST,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_edit_of_what_a_class_imports_is_seen(place: Path, way: str) -> None:
+    """Without --out the folder is named by the fingerprint: the old one would be taken up."""
+    files, edited = WAYS[way]
+    for name, text in files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(text)
+    assert recall(sweep(place)) == 1.0
+    (place / name).write_text(edited)
+    second = sweep(place)
+    assert recall(second) == 0.0
+    assert "reused" not in second.stderr
+    assert len(list(place.glob("runs/*"))) == 2
+
+
+def test_another_edit_resumes_nothing_and_names_the_module(place: Path) -> None:
+    recall(sweep(place, "--out", "run"))
+    (place / "helper.py").write_text(HELPER + "# edited\n")
+    done = sweep(place, "--out", "run", "--resume")
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "retrievers[0].code.helper (that run: " in line
+
+
+def test_what_it_does_not_import_changes_nothing_and_rows_are_reused(place: Path) -> None:
+    recall(sweep(place))
+    (place / "other.py").write_text("raise SystemExit\n")
+    again = sweep(place)
+    assert recall(again) == 1.0
+    assert "reused 3 rows, scored 0" in again.stderr
+
+
+def test_installed_packages_are_described_by_version(place: Path) -> None:
+    import numpy
+
+    (place / "helper.py").write_text("import json\nimport numpy\n" + HELPER)
+    recall(sweep(place))
+    [described] = manifest(place)["fingerprint"]["retrievers"]
+    assert sorted(described["code"]) == ["helper", "mine"]
+    assert described["packages"] == {"numpy": numpy.__version__}
+
+
+WEIGHED = """
+from pathlib import Path
+from retrievers import Retriever
+
+class Mine(Retriever):
+    {named}
+    def __init__(self):
+        self.sign = int(Path("weights/sign.txt").read_text())
+    def score(self, query, pool):
+        return [self.sign * len(memory.text) for memory in pool]
+"""
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        'depends_on = ["weights/sign.txt"]',
+        'depends_on = "weights"',
+        "def depends_on(self): return [Path('weights')]",
+    ],
+)
+def test_a_file_that_a_class_names_is_part_of_the_fingerprint(place: Path, named: str) -> None:
+    (place / "weights").mkdir()
+    (place / "weights" / "sign.txt").write_text("-1")
+    (place / "mine.py").write_text(WEIGHED.format(named=named))
+    assert recall(sweep(place)) == 1.0
+    [described] = manifest(place)["fingerprint"]["retrievers"]
+    assert list(described["files"]) == [str(Path("weights/sign.txt"))]
+    (place / "weights" / "sign.txt").write_text("1")
+    assert recall(sweep(place)) == 0.0
+
+
+def test_a_missing_file_is_one_line(place: Path) -> None:
+    (place / "mine.py").write_text(MINE + "    depends_on = ['absent.bin']\n")
+    done = sweep(place)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: Mine.depends_on: absent.bin cannot be read (No such file")
+    assert not (place / "runs").exists()
+
+
+LATE = MINE.replace("from helper import worth", "import importlib").replace(
+    "        return", "        worth = importlib.import_module('hel' + 'per').worth\n        return"
+)
+
+
+def test_a_module_loaded_while_scoring_is_recorded_and_refused_when_it_changed(
+    place: Path,
+) -> None:
+    (place / "mine.py").write_text(LATE)
+    recall(sweep(place, "--out", "run"))
+    late = json.loads((place / "run" / "manifest.json").read_text())["late_code"]
+    assert list(late) == ["helper"]
+    again = sweep(place, "--out", "run", "--resume")
+    assert "reused 3 rows, scored 0" in again.stderr
+    (place / "helper.py").write_text(HELPER.replace("-len", "len"))
+    done = sweep(place, "--out", "run", "--resume")
+    assert done.returncode == 2
+    assert "`helper`" in done.stderr
+    assert "has changed" in done.stderr
+
+
+def test_a_module_that_changes_during_the_run_is_reported(place: Path) -> None:
+    edit = "open('helper.py', 'a').write('# edited')\n"
+    (place / "mine.py").write_text(MINE.replace("        return", f"        {edit}        return"))
+    done = sweep(place)
+    assert recall(done) == 1.0
+    assert "helper changed during the run" in done.stderr
