@@ -216,17 +216,24 @@ class _Draw:
 def _drawn(total: int, rng: random.Random, count: int) -> list[int]:
     """`count` of the numbers below `total`, drawn without replacement.
 
-    They are the first `count` places of a Fisher-Yates shuffle of all the numbers, of which only
-    those that left their place are kept: time and memory follow `count`, not `total`.
+    They are the first `count` places of a Fisher-Yates shuffle of all the numbers. Of many numbers
+    only those that left their place are kept: time and memory follow `count`, not `total`.
     """
+    draw = rng.random
+    steps = min(count, total - 1)
+    if total <= 4 * count:  # then a list is quicker
+        items = list(range(total))
+        for i in range(steps):
+            j = i + int(draw() * (total - i))
+            items[i], items[j] = items[j], items[i]
+        return items[:count]
     moved: dict[int, int] = {}
     found = []
-    for i in range(min(count, total)):
-        j = i + int(rng.random() * (total - i)) if i < total - 1 else i
-        here = moved.pop(i, i)
-        found.append(here if j == i else moved.get(j, j))
+    for i in range(steps):
+        j = i + int(draw() * (total - i))
+        found.append(moved.get(j, j))
         if j != i:
-            moved[j] = here
+            moved[j] = moved.pop(i, i)
     return found
 
 

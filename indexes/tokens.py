@@ -10,7 +10,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from indexes import porter, snowball
 from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
+from indexes.words import split_words
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -159,14 +161,13 @@ def _tools() -> tuple[
     dict[str, re.Pattern[str]],
 ]:
     import regex
-    from nltk.tokenize import NLTKWordTokenizer
 
     # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
     inside = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
     word = regex.compile(rf"[{UNSPACED}][{UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
     meaning = regex.compile(r"[\p{L}\p{N}]")
     return (
-        NLTKWordTokenizer().tokenize,
+        split_words,
         lambda chunk: [piece for piece in word.findall(chunk) if meaning.search(piece)],
         regex.compile(rf"[{UNSPACED}]"),
         regex.compile(r"\X").findall,
@@ -178,33 +179,21 @@ def _tools() -> tuple[
 
 
 @cache
-def _porter_stemmer() -> Callable[[str], str]:
-    from nltk.stem import PorterStemmer
-
-    stem: Callable[[str], str] = PorterStemmer().stem
-    return stem
-
-
-@cache
 def _porter(word: str) -> str:
-    return _porter_stemmer()(word)
+    return porter.stem(word)
 
 
 @cache
 def _snowball(language: str, word: str) -> str:
     if language == "english":
         return _porter(word)
-    from nltk.stem import SnowballStemmer
-
     # A new one for each word: NLTK's Arabic stemmer remembers the word before.
-    return SnowballStemmer(language).stem(word) or word
+    return snowball.stemmer_class()(language).stem(word) or word
 
 
 def stemmer_languages() -> tuple[str, ...]:
     """The languages that NLTK's Snowball stemmer knows."""
-    from nltk.stem import SnowballStemmer
-
-    return tuple(name for name in SnowballStemmer.languages if name != "porter")
+    return snowball.LANGUAGES
 
 
 def warm_up() -> None:

@@ -1,6 +1,16 @@
 """Rerankers: a costly model reads the few candidates that a cheap first stage puts first."""
 
+from typing import Any
+
 from retrievers.rerank.base import Cut, Reranked, Reranker
-from retrievers.rerank.prompting import PromptReranker
 
 __all__ = ["Cut", "PromptReranker", "Reranked", "Reranker"]
+
+
+def __getattr__(name: str) -> Any:
+    """PromptReranker, imported when it is asked for: it needs pydantic and all of chat_models."""
+    if name == "PromptReranker":
+        from retrievers.rerank.prompting import PromptReranker
+
+        return PromptReranker
+    raise AttributeError(name)

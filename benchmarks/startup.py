@@ -1,0 +1,57 @@
+"""CPU seconds that a sweep takes until it scores, and the large packages that it imported by then.
+
+    python benchmarks/startup.py [--runs 5] [RETRIEVER ...]
+
+Each run is a process of its own over the embedded sample; the least of the runs is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+
+LARGE = ("nltk", "sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib", "faiss", "openai")
+# Ends the process where scoring would begin.
+PROGRAM = """
+import json, os, sys, time
+from task3 import run
+from task3.sweep import app
+
+def stop(*words):
+    found = [name for name in {large!r} if name in sys.modules]
+    print(json.dumps([time.process_time(), found]), flush=True)
+    os._exit(0)
+
+run.run_tasks = stop
+app({words!r})
+"""
+
+
+def start(retriever: str) -> tuple[float, list[str]]:
+    """CPU seconds, and which of LARGE are in `sys.modules`, when scoring begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--retriever", retriever, "--out", f"{folder}/run"]
+        program = PROGRAM.format(large=LARGE, words=words)
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+    seconds, found = json.loads(done.stdout)
+    return seconds, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("retriever", nargs="*", default=["bm25"])
+    given = parser.parse_args()
+    for name in given.retriever:
+        runs = [start(name) for _ in range(given.runs)]
+        seconds, found = min(runs)
+        print(f"{name}: {seconds:.2f} s of CPU; imported: {', '.join(found) or 'none of these'}")
+
+
+if __name__ == "__main__":
+    main()
