@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from analysis.runs import Run
+    from harness.text_table import TextTable
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +28,11 @@ def parse_side(word: str) -> tuple[Run, str]:
     if not label and len(run.labels) == 1:
         label = run.labels[0]
     if label not in run.labels:
-        raise UserError(f"{word}: name a retriever, as in {path}:{run.labels[0]}")
+        asked = f"no retriever `{label}` in this run" if label else "the run has several retrievers"
+        raise UserError(
+            f"{word}: {asked} (labels: {', '.join(run.labels)})."
+            f" Name one, as in {path}:{run.labels[0]}"
+        )
     return run, label
 
 
@@ -61,21 +66,39 @@ def asked(run: Run, label: str, distractors: int) -> set[str]:
     }
 
 
-def queries_in_script(root: Path, split: str, script: str) -> set[str]:
-    """The queries in which query or gold memory holds a letter of a script, such as `Han`."""
+def queries_in_script(run: Run, data: Path | None, split: str | None, script: str) -> set[str]:
+    """The queries in which query or gold memory holds a letter of a script, such as `Han`.
+
+    They are read from the data of the run. Raises UserError if that is not the embedded sample and
+    `data` is None, or if what is there is not what the run was made on.
+    """
     import regex
 
     from corpus.dataset import load_dataset
+    from corpus.layout import sample_root
     from harness.errors import UserError
 
     try:
         letter = regex.compile(rf"\p{{Script={script}}}")
     except regex.error:
         raise UserError(f"--script {script}: not a Unicode script, such as Han or Latin") from None
-    rows = load_dataset(root, split).smallest.rows
+    made_on = run.manifest["fingerprint"]["data"]
+    if data is None and not made_on["sample"]:
+        raise UserError(
+            f"{run.path}: this run is not of the embedded sample. Name its data with --data"
+        )
+    root, split = data or sample_root(), split or made_on["split"]
+    pools = run.manifest["fingerprint"]["pools"]
+    released = pools["strategy"] == "released" and not made_on.get("own")
+    found = load_dataset(root, split, tuple(pools["distractors"]) if released else ())
+    if found.sha256 != made_on["sha256"]:
+        raise UserError(
+            f"{root}: split {split} is not the data that {run.path} was made on (another hash)."
+            " Name that data with --data and --split"
+        )
     return {
         row.benchmark_id
-        for row in rows
+        for row in found.smallest.rows
         if letter.search(row.query) or any(letter.search(m.text) for m in row.gold_memories)
     }
 
@@ -114,7 +137,9 @@ def compare(
             result = paired(
                 {q: one[q][1] for q in kept}, {q: two[q][1] for q in kept}, clusters, seed
             )
-            left_out = len(set(one) ^ set(two))
+            # Failed on either side, of those that --script and --not-script leave.
+            failed = asked(run_a, label_a, size) - set(both)
+            left_out = sum(only is None or (q in only) != without for q in failed)
             results.append({"distractors": size, "k": k, **asdict(result), "unpaired": left_out})
     if not results:
         raise UserError("the two runs have no pool size in common")
@@ -134,44 +159,73 @@ def main_command(
         str | None, typer.Option("--not-script", help="Only queries without one.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="With --script: the data. Default: the embedded sample.")
+        Path | None,
+        typer.Option(help="With --script: the data of the run, if it is not the embedded sample."),
     ] = None,
-    split: Annotated[str, typer.Option(help="With --script: its split.")] = "dev",
+    split: Annotated[
+        str | None, typer.Option(help="With --script: its split. Default: that of the run.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare two retrievers on the same pools.
 
-    Prints the paired difference a - b of recall with its 95 % bootstrap interval over sessions,
-    wins, losses and the p of an exact sign test, or of a sign-flip test where ties give fractions.
+    Prints the paired difference of recall with its 95 % bootstrap interval over sessions, wins,
+    ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
+    fractions. Without two sessions, or if all differences are equal, there is no interval.
     """
     from corpus.errors import DataError
-    from corpus.layout import sample_root
     from harness.cli import one_line_errors
     from harness.configurations import parse_numbers
     from harness.errors import UserError
     from harness.fingerprint import canonical
-    from harness.terminal import note, say, say_json
+    from harness.terminal import note, say_json
+    from harness.text_table import print_tables
 
     with one_line_errors(DataError):
         if script and not_script:
             raise UserError("--script and --not-script exclude each other")
         chosen = script or not_script
-        only = queries_in_script(data or sample_root(), split, chosen) if chosen else None
         sides = parse_side(a), parse_side(b)
+        only = queries_in_script(sides[0][0], data, split, chosen) if chosen else None
         results = compare(*sides, parse_numbers("--k", k), only, bool(not_script))
         if as_json:
             say_json(canonical(results))
             return
-        head = f"{'distractors':>11} {'k':>3} {'n':>5} {'a':>7} {'b':>7} {'a - b':>8}"
-        say(f"{head}  95 % interval      wins losses      p  verdict")
-        for r in results:
-            say(
-                f"{r['distractors']:>11} {r['k']:>3} {r['n']:>5} {r['a']:7.4f} {r['b']:7.4f}"
-                f" {r['difference']:+8.4f}  [{r['low']:+.4f}, {r['high']:+.4f}] {r['wins']:>5}"
-                f" {r['losses']:>6} {r['p']:6.3f}  {r['verdict']}"
-            )
-        if any(r["unpaired"] for r in results):
-            note(f"left out, failed on one side: {results[0]['unpaired']} queries")
+        print_tables([_table(sides, results)])
+        left_out = {r["distractors"]: r["unpaired"] for r in results if r["unpaired"]}
+        for size, count in left_out.items():
+            note(f"{count} queries left out at {size} distractors: they failed on one side or both")
+        reasons = {r["reason"]: r["distractors"] for r in results if r["reason"]}
+        for reason in reasons:
+            note(f"no interval and no verdict: {reason}")
+
+
+def _table(sides: Sequence[tuple[Run, str]], results: Sequence[Mapping[str, Any]]) -> TextTable:
+    from analysis.statistics import p_text
+    from harness.text_table import TextTable
+
+    labels = [label for _, label in sides]
+    names = labels if labels[0] != labels[1] else [f"{run.path}:{label}" for run, label in sides]
+    if names[0] == names[1]:
+        names = ["a", "b"]
+    verdicts = {"a is better": f"{names[0]} is better", "b is better": f"{names[1]} is better"}
+    table = TextTable(
+        f"Recall@k of {names[0]} and {names[1]}, paired by query",
+        [
+            *("distractors", "k", "n", *names, "difference", "95 % interval"),
+            *("wins", "ties", "losses", "p", "verdict"),
+        ],
+        keys=2,
+        texts=("verdict",),
+    )
+    for r in results:
+        interval = "-" if r["low"] is None else f"[{r['low']:+.4f}, {r['high']:+.4f}]"
+        table.add(
+            *(r["distractors"], r["k"], r["n"], f"{r['a']:.4f}", f"{r['b']:.4f}"),
+            *(f"{r['difference']:+.4f}", interval, r["wins"], r["ties"], r["losses"]),
+            *(p_text(r["p"]), verdicts.get(r["verdict"], r["verdict"] or "-")),
+        )
+    return table
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Z95 = 1.959963984540054
 RESAMPLES = 10_000
+BLOCK = 1 << 23
+"""Counts held at once: 64 MiB. It changes no draw."""
+_MULTINOMIAL = 1000
+_EQUAL = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +40,120 @@ class Bootstrap:
     """Percentile bootstrap over clusters (sessions): whole clusters are drawn, with replacement.
 
     Made once for a list of cluster names and used for many metrics over the same rows, so that
-    differences between them are paired.
+    differences between them are paired. Memory does not grow with the number of clusters: draws
+    are made in blocks, and again for each call if they do not fit in one block.
     """
 
-    def __init__(self, clusters: list[str], seed: int = 0, resamples: int = RESAMPLES) -> None:
+    def __init__(self, clusters: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> None:
         names = {name: i for i, name in enumerate(sorted(set(clusters)))}
         self.of_row = np.array([names[name] for name in clusters], np.int64)
         self.n = len(names)
-        rng = np.random.default_rng(seed)
-        self.draws = rng.multinomial(self.n, np.full(self.n, 1 / self.n), resamples).astype(float)
         self.sizes = np.bincount(self.of_row, minlength=self.n).astype(float)
-        self.rows_drawn = self.draws @ self.sizes
+        self._seed, self._resamples = seed, resamples
+        self._kept: Floats | None = None
+
+    def draws(self) -> Iterator[Floats]:
+        """Yield how often each cluster is drawn, in blocks of (resamples in the block, clusters).
+
+        The same counts at each call, whatever the size of a block.
+        """
+        if self._kept is not None:
+            yield self._kept
+            return
+        rng = np.random.default_rng(self._seed)
+        height = max(1, BLOCK // self.n)
+        for start in range(0, self._resamples, height):
+            block = self._block(rng, min(height, self._resamples - start))
+            if height >= self._resamples:
+                self._kept = block
+            yield block
+
+    def _block(self, rng: np.random.Generator, count: int) -> Floats:
+        if self.n <= _MULTINOMIAL:
+            return rng.multinomial(self.n, np.full(self.n, 1 / self.n), count).astype(float)
+        # The same law from the numbers of the clusters drawn, ten times faster for many clusters.
+        drawn = np.empty((count, self.n))
+        for row in drawn:
+            row[:] = np.bincount(rng.integers(0, self.n, self.n), minlength=self.n)
+        return drawn
+
+    def sums(self, by_cluster: Floats) -> Floats:
+        """Return sums over drawn clusters, (resamples, m), of `by_cluster`, (clusters, m)."""
+        return np.concatenate([block @ by_cluster for block in self.draws()])
 
     def means(self, values: Floats) -> Floats:
-        """The mean over rows in each resample, (resamples,)."""
-        sums = np.bincount(self.of_row, values, self.n)
-        found: Floats = (self.draws @ sums) / self.rows_drawn
+        """Return means over rows: (resamples,) of (rows,), or (m, resamples) of (m, rows)."""
+        columns = [np.bincount(self.of_row, row, self.n) for row in np.atleast_2d(values)]
+        sums = self.sums(np.column_stack([*columns, self.sizes]))
+        found: Floats = (sums[:, :-1] / sums[:, -1:]).T
+        return found if values.ndim == 2 else found[0]
+
+    def interval(self, values: Floats, bounds: tuple[float, float] = (0.0, 1.0)) -> Interval:
+        """Return the 95 % interval of the mean of `values`, (rows,), which lie within `bounds`.
+
+        Wilson's over clusters, on the scale of `bounds`, if the means of all clusters are equal.
+        """
+        return self.intervals(values[np.newaxis], bounds)[0]
+
+    def intervals(self, values: Floats, bounds: tuple[float, float] = (0.0, 1.0)) -> list[Interval]:
+        """Return the interval of each row of `values`, (m, rows), in one pass over the draws."""
+        low, high = bounds
+        if values.size and not low - 1e-9 <= values.min() <= values.max() <= high + 1e-9:
+            raise ValueError(f"values from {values.min()} to {values.max()} are not in {bounds}")
+        spread = [
+            np.ptp(np.bincount(self.of_row, row, self.n) / self.sizes) / (high - low) >= 1e-12
+            for row in values
+        ]
+        ends: Iterator[Floats] = iter(())
+        if any(spread):
+            means = self.means(values[np.array(spread)])
+            ends = iter(np.percentile(means, [2.5, 97.5], axis=1).T)
+        found = []
+        for row, varies in zip(values, spread, strict=True):
+            mean = float(row.mean())
+            if varies:
+                one, other = map(float, next(ends))
+                found.append(Interval(mean, one, other, "bootstrap"))
+            else:
+                unit = wilson(min(max((mean - low) / (high - low), 0.0), 1.0), self.n)
+                scaled = [low + end * (high - low) for end in (unit.low, unit.high)]
+                found.append(Interval(mean, scaled[0], scaled[1], unit.method))
         return found
 
-    def interval(self, values: Floats) -> Interval:
-        """95 % interval of the mean; Wilson's over clusters where all their means are equal."""
-        mean = float(values.mean())
-        if np.ptp(np.bincount(self.of_row, values, self.n) / self.sizes) < 1e-12:
-            return wilson(mean, self.n)
-        low, high = np.percentile(self.means(values), [2.5, 97.5])
-        return Interval(mean, float(low), float(high), "bootstrap")
+
+NOT_SHOWN = "not shown to differ"
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A paired comparison: mean of a - b with its 95 % interval, wins, losses and p.
+    """A paired comparison: mean of a - b with its 95 % interval, wins, ties, losses and p.
 
-    `p` is of the exact sign test (McNemar's) where all differences are 0 or 1, and of a seeded
-    sign-flip randomisation test otherwise.
+    `p` is of the exact sign test (McNemar's) if all differences are 0 or 1, and of a seeded
+    sign-flip randomisation test otherwise. Without two clusters nothing is known of the spread:
+    `low`, `high`, `p` and `verdict` are None. If all differences are equal a resample holds
+    nothing else, so `low`, `high` and `verdict` are None, too. `reason` then says why.
     """
 
     n: int
+    clusters: int
     a: float
     b: float
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     wins: int
+    ties: int
     losses: int
-    p: float
-    verdict: str
+    p: float | None
+    verdict: str | None
+    reason: str | None = None
+
+    @property
+    def interval_text(self) -> str:
+        """The interval, or why there is none."""
+        if self.low is None or self.high is None:
+            return f"(no interval: {self.reason})"
+        return f"[{self.low:+.4f}, {self.high:+.4f}]"
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -93,14 +166,18 @@ def sign_test(wins: int, losses: int) -> float:
 def sign_flip_test(gaps: Floats, seed: int = 0, flips: int = RESAMPLES) -> float:
     """Two-sided paired randomisation test of mean difference 0, (flips + 1 in all; Fisher 1935).
 
-    `gaps` holds one difference a cluster. Each flip turns the signs of all at random.
+    `gaps` holds one difference per cluster. Each flip turns the signs of all at random.
     """
     gaps = gaps[gaps != 0]
     if not len(gaps):
         return 1.0
-    signs = np.random.default_rng(seed).integers(0, 2, (flips, len(gaps))) * 2 - 1
+    rng = np.random.default_rng(seed)
     observed = abs(gaps.sum())
-    at_least = int((abs(signs @ gaps) >= observed * (1 - 1e-12)).sum())
+    height = max(1, BLOCK // len(gaps))
+    at_least = 0
+    for start in range(0, flips, height):
+        signs = rng.integers(0, 2, (min(height, flips - start), len(gaps))) * 2 - 1
+        at_least += int((abs(signs @ gaps) >= observed * (1 - 1e-12)).sum())
     return (at_least + 1) / (flips + 1)
 
 
@@ -112,8 +189,7 @@ def paired(
 ) -> Paired:
     """Compare two systems on the same queries, `a[query]` with `b[query]`.
 
-    Raises ValueError where the query sets differ or are empty. Two equal systems give "no
-    difference", an interval of [0, 0] and p = 1, never NaN.
+    Raises ValueError if the query sets differ or are empty. No field is ever NaN.
     """
     if set(a) != set(b):
         odd = sorted(set(a) ^ set(b))
@@ -124,27 +200,43 @@ def paired(
     first = np.array([a[query] for query in queries], float)
     second = np.array([b[query] for query in queries], float)
     gap = first - second
+    gap[abs(gap) < _EQUAL] = 0.0  # a fraction summed in another order is a tie
     names = [clusters.get(query, query) if clusters else query for query in queries]
-    if np.ptp(gap) == 0 and gap[0] == 0:
-        low = high = 0.0
-    else:
-        low, high = np.percentile(Bootstrap(names, seed).means(gap), [2.5, 97.5])
+    of_cluster = np.unique(names, return_inverse=True)[1]
+    count = int(of_cluster.max()) + 1
     wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
-    if np.isin(gap, (-1, 0, 1)).all() and len(set(names)) == len(names):
-        p = sign_test(wins, losses)
-    else:  # ties give fractions, and a count of signs would ignore how small they are
-        of_cluster = np.unique(names, return_inverse=True)[1]
-        p = sign_flip_test(np.bincount(of_cluster, gap).astype(float), seed)
-    verdict = "no difference" if low <= 0 <= high else "a is better" if low > 0 else "b is better"
+    low = high = p = verdict = reason = None
+    if count > 1:
+        if np.isin(gap, (-1, 0, 1)).all() and count == len(names):
+            p = sign_test(wins, losses)
+        else:  # ties give fractions, and a count of signs would ignore how small they are
+            p = sign_flip_test(np.bincount(of_cluster, gap).astype(float), seed)
+    if not gap.any():
+        reason = "no difference on any query"
+    elif count < 2:
+        reason = "all queries are of one session"
+    elif np.ptp(gap) < _EQUAL:
+        reason = "the difference is the same on every query"
+    else:
+        low, high = map(float, np.percentile(Bootstrap(names, seed).means(gap), [2.5, 97.5]))
+        verdict = NOT_SHOWN if low <= 0 <= high else "a is better" if low > 0 else "b is better"
     return Paired(
-        len(queries),
-        float(first.mean()),
-        float(second.mean()),
-        float(gap.mean()),
-        float(low),
-        float(high),
-        wins,
-        losses,
-        p,
-        verdict,
+        n=len(queries),
+        clusters=count,
+        a=float(first.mean()),
+        b=float(second.mean()),
+        difference=float(gap.mean()),
+        low=low,
+        high=high,
+        wins=wins,
+        ties=len(queries) - wins - losses,
+        losses=losses,
+        p=p,
+        verdict=verdict,
+        reason=reason,
     )
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value for a table: three digits, `<0.001` below these, `-` for none."""
+    return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"

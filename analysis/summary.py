@@ -145,32 +145,46 @@ class _Cells:
         return found
 
     def _figures(self, scored: Sequence[_Scored], bootstrap: Bootstrap) -> dict[str, Any]:
-        def figures(metric: Metric, k: int) -> dict[str, Any]:
-            values = np.array([metric(k, one.ties) for one in scored])
-            chance = np.mean([metric(k, one.unknowing) for one in scored])
-            return {**_interval(bootstrap.interval(values)), "chance": _r(chance)}
+        several = any(len(one.ties) > 1 for one in scored)
+        metrics: dict[str, Metric] = {"recall": golds.recall, "ndcg": golds.ndcg}
+        if several:
+            metrics |= {"recall_any": golds.recall_any, "recall_all": golds.recall_all}
+        wanted = [(name, metric, k) for name, metric in metrics.items() for k in self.ks]
+        wanted.append(("reciprocal_rank", lambda _, t: golds.first_reciprocal_rank(t), 1))
+        values = np.array([[metric(k, one.ties) for one in scored] for _, metric, k in wanted])
+        intervals = bootstrap.intervals(values)  # of all metrics at once: one pass over the draws
+        made = {
+            (name, k): {
+                **_interval(interval),
+                "chance": _r(np.mean([metric(k, one.unknowing) for one in scored])),
+            }
+            for (name, metric, k), interval in zip(wanted, intervals, strict=True)
+        }
+
+        def figures(name: str) -> dict[str, Any]:
+            return {str(k): made[name, k] for k in self.ks}
 
         found: dict[str, Any] = {"recall": {}}
         for k in self.ks:
             bounds = np.mean([golds.recall_bounds(k, one.ties) for one in scored], axis=0)
             found["recall"][str(k)] = {
-                **figures(golds.recall, k),
+                **made["recall", k],
                 "worst": _r(bounds[0]),
                 "best": _r(bounds[1]),
                 "ceiling": _r(np.mean([one.ceiling(k)[0] for one in scored])),
                 "trivial": all(k >= one.pool for one in scored),
                 "trivial_pools": sum(k >= one.pool for one in scored),
             }
-        if any(len(one.ties) > 1 for one in scored):
-            found["recall_any"] = {str(k): figures(golds.recall_any, k) for k in self.ks}
-            found["recall_all"] = {str(k): figures(golds.recall_all, k) for k in self.ks}
-        found["ndcg"] = {str(k): figures(golds.ndcg, k) for k in self.ks}
+        if several:
+            found["recall_any"] = figures("recall_any")
+            found["recall_all"] = figures("recall_all")
+        found["ndcg"] = figures("ndcg")
         found["reciprocal_rank"] = {
-            **figures(lambda _, ties: golds.first_reciprocal_rank(ties), 1),
+            **made["reciprocal_rank", 1],
             "ceiling": _r(np.mean([one.ceiling(1)[1] for one in scored])),
         }
         found["tie_rate"] = _r(np.mean([golds.tied_with_others(one.ties) for one in scored]))
-        found["all_tied"] = sum(one.ties[0][1] == one.pool for one in scored)
+        found["all_tied"] = sum(one.ties[0][1] == one.pool > 1 for one in scored)
         return found
 
 

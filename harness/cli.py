@@ -29,7 +29,8 @@ def one_line_errors(
     """Turn UserError and `kinds` into one line on stderr and exit code 2.
 
     Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says `on_stop`. A
-    closed pipe on stdout ends silently with 141, as it does other programs.
+    closed pipe on stdout ends silently with 141, as it does other programs. Too little memory is
+    one line and exit code 2.
     """
     expected: tuple[type[Exception], ...] = (UserError, *kinds)
     if threading.current_thread() is threading.main_thread():
@@ -43,6 +44,10 @@ def one_line_errors(
         raise SystemExit(141) from None
     except expected as error:
         note("error: " + one_line(error))
+        raise SystemExit(2) from None
+    except MemoryError as error:
+        detail = f" ({one_line(error)})" if str(error) else ""
+        note(f"error: not enough memory{detail}: {on_stop}. Free some memory, then run it again")
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         note(f"stopped: {on_stop}")

@@ -55,7 +55,7 @@ def compare(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[s
     np.add.at(by_cluster, (bootstrap.of_row, cells), 1)
     shape = (-1, len(levels), len(levels))
     table = by_cluster.sum(0).reshape(shape)
-    drawn = (bootstrap.draws @ by_cluster).reshape(shape)
+    drawn = bootstrap.sums(by_cluster).reshape(shape)
 
     measures: dict[str, Callable[[Floats], Floats]] = {"kappa": cohen_kappa}
     if kind == "binary":

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from corpus.errors import DataError
-from judge.verdicts import Grades, Judged, Unjudged, Verdict
+from judge.verdicts import MISSING_GRADE, Grades, Judged, Unjudged, Verdict
 
 if TYPE_CHECKING:
     from corpus.fields import Fields
 
-NO_VERDICT, NO_GRADE = "no verdict recorded", "a grade is missing"
+NO_VERDICT, NO_GRADE = "no verdict recorded", "no grade recorded"
 REPEATED = "memory paired twice"
 ABILITIES = {1: "pa", 2: "pf", 3: "vra", 4: "cf"}
 IdPairs = tuple[tuple[str, str], ...]
@@ -157,12 +157,14 @@ def _grades(row: Any, fields: Fields) -> Verdict[Grades]:
     names = ("resonation", "expression", "reception")
     said = [fields.number(row, name, "judge_output") for name in names]
     numbers = [number for number in said if number is not None]
-    if len(numbers) < len(names):
+    if not numbers:
         return Unjudged(NO_GRADE, (_raw(row),))
     if not all(number in range(1, 6) for number in numbers):
         raise fields.fault(f"a grade of {numbers} is not a whole number from 1 to 5")
-    grades = Grades(*map(int, numbers))
-    return Judged(grades, (_raw(row),), (grades,))
+    grades = Grades(*(None if number is None else int(number) for number in said))
+    missing = len(names) - len(numbers)
+    repairs = {MISSING_GRADE: missing} if missing else {}
+    return Judged(grades, (_raw(row),), (grades,), repairs=repairs)
 
 
 def _flag(value: Any, name: str, fields: Fields) -> bool:

@@ -72,15 +72,17 @@ class JudgeSummary:
 
 def rate(
     verdicts: Sequence[Verdict[Any]],
-    value: Callable[[Any], float] = float,
+    value: Callable[[Any], float] | None = float,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
+    bounds: tuple[float, float] = (0.0, 1.0),
 ) -> JudgeSummary:
     """The mean of `value` over the judged verdicts, with its 95 % interval, and all counts.
 
-    `value` makes a number of a verdict's value, such as `lambda grades: grades.resonation`; a
-    yes is 1 by default. `clusters` names each verdict's row where several stem from one, and the
-    interval then draws whole rows (`analysis.statistics.Bootstrap`).
+    `value` makes a number within `bounds` of a verdict's value, such as `lambda grades:
+    grades.mean`; a yes is 1 by default, and None leaves the score out. `clusters` names the row of
+    each verdict if several belong to one row; the interval then draws whole rows
+    (`analysis.statistics.Bootstrap`).
     """
     names = list(clusters) if clusters is not None else [str(i) for i in range(len(verdicts))]
     if len(names) != len(verdicts):
@@ -89,12 +91,15 @@ def rate(
     causes = Counter(v.cause for v in verdicts if isinstance(v, Unjudged))
     differ = [one for one in map(disagreed, verdicts) if one is not None]
     repairs = sum((Counter(v.repairs) for _, v in kept), Counter[str]())
-    values = np.array([value(v.value) for _, v in kept], float)
+    score = None
+    if kept and value is not None:
+        values = np.array([value(v.value) for _, v in kept], float)
+        score = Bootstrap([name for name, _ in kept], seed).interval(values, bounds)
     return JudgeSummary(
         asked=len(verdicts),
         judged=len(kept),
         unjudged=dict(sorted(causes.items(), key=lambda pair: (-pair[1], pair[0]))),
-        score=Bootstrap([name for name, _ in kept], seed).interval(values) if kept else None,
+        score=score,
         voted=len(differ),
         disagreement=sum(differ) / len(differ) if differ else None,
         repairs=dict(sorted(repairs.items())),

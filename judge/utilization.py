@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from chat_models.base import ChatModel
 from chat_models.fence import one_line
 from harness.errors import UserError
 from judge.prompt import Prompt, read_prompt
 from judge.replies import Number, YesOrNo, is_yes
-from judge.verdicts import Grades, Verdict
+from judge.verdicts import MISSING_GRADE, Grades, Verdict
 from judge.voting import Ballot, Question, Vote, ask, lower_median, majority
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
@@ -33,15 +33,22 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 class _EmotionReply(BaseModel):
     evidence: str = Field(description="What in the answer decides the three grades, briefly.")
-    resonation: Number = Field(ge=1, le=5)
-    expression: Number = Field(ge=1, le=5)
-    reception: Number = Field(ge=1, le=5)
+    resonation: Number | None = Field(default=None, ge=1, le=5)
+    expression: Number | None = Field(default=None, ge=1, le=5)
+    reception: Number | None = Field(default=None, ge=1, le=5)
+
+    @model_validator(mode="after")
+    def _has_a_grade(self) -> Self:
+        if self.resonation is None and self.expression is None and self.reception is None:
+            raise ValueError("no grade is given")
+        return self
 
 
 class UtilizationJudge:
     """Judges answers in one of DIMENSIONS: True for met, or Grades for `ei`.
 
-    Of several votes the majority decides, and for each grade the lower median. Threads may share
+    Of several votes the majority decides, and for each grade the lower median of the votes that
+    give it; a grade that no vote gives is missing and counted. Threads may share
     an instance. Raises UserError for an unknown dimension.
     """
 
@@ -99,12 +106,19 @@ def is_chinese(text: str) -> bool:
 
 
 def _grades(reply: _EmotionReply, repairs: Counter[str]) -> Grades:
-    return Grades(reply.resonation, reply.expression, reply.reception)
+    grades = Grades(reply.resonation, reply.expression, reply.reception)
+    if missing := 3 - len(grades.given):
+        repairs[MISSING_GRADE] += missing
+    return grades
 
 
 def _median_grades(votes: Sequence[Grades]) -> Grades:
+    def median(grades: list[int | None]) -> int | None:
+        given = [grade for grade in grades if grade is not None]
+        return lower_median(given) if given else None
+
     return Grades(
-        lower_median([vote.resonation for vote in votes]),
-        lower_median([vote.expression for vote in votes]),
-        lower_median([vote.reception for vote in votes]),
+        median([vote.resonation for vote in votes]),
+        median([vote.expression for vote in votes]),
+        median([vote.reception for vote in votes]),
     )

@@ -15,15 +15,30 @@ JSON = Any
 T = TypeVar("T")
 NOTHING_USED = Usage()
 TIED = "the votes are tied"
+MISSING_GRADE = "a grade is missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Grades:
-    """Emotional intelligence of an answer, 1 (worst) to 5 in each of three respects."""
+    """Emotional intelligence of an answer, 1 (worst) to 5 in each of three respects.
 
-    resonation: int
-    expression: int
-    reception: int
+    A grade that the judge left out is None; at least one is given.
+    """
+
+    resonation: int | None
+    expression: int | None
+    reception: int | None
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The grades that are not missing."""
+        grades = (self.resonation, self.expression, self.reception)
+        return tuple(grade for grade in grades if grade is not None)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the grades that are given."""
+        return sum(self.given) / len(self.given)
 
 
 @dataclass(frozen=True, slots=True)

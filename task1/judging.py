@@ -85,8 +85,8 @@ def _judge(judge: PairJudge, sides: Sides) -> Done:
 
 def _collect(path: Path, model: str, judge: PairJudge, rows: list[dict[str, JSON]]) -> Verdicts:
     verdicts = {row["item"]: from_row(row["result"]) for row in rows}
-    facts = rate(list(verdicts.values()), len).require(f"{path}").as_json()
-    del facts["score"]  # of numbers of pairs: the figures of tasks 1 and 2 are made elsewhere
+    facts = rate(list(verdicts.values()), None).require(f"{path}").as_json()
+    del facts["score"]  # the figures of tasks 1 and 2 are made elsewhere
     return Verdicts(
         {name: verdict.value for name, verdict in verdicts.items() if isinstance(verdict, Judged)},
         {

@@ -172,8 +172,8 @@ def report(found: Tuned, k: int) -> list[str]:
         for size in sizes:
             gap = found.against[size][other]
             lines.append(
-                f"cross-validated - {other} at {size}: {gap.difference:+.4f}"
-                f" [{gap.low:+.4f}, {gap.high:+.4f}], wins {gap.wins}, losses {gap.losses}"
+                f"cross-validated - {other} at {size}: {gap.difference:+.4f} {gap.interval_text},"
+                f" wins {gap.wins}, ties {gap.ties}, losses {gap.losses}"
             )
     return lines
 
@@ -210,7 +210,9 @@ def _write(
         str(size): {
             "recall": round(found.estimate[size], 6),
             "minus": {
-                other: [round(x, 6) for x in (gap.difference, gap.low, gap.high)]
+                other: [
+                    None if x is None else round(x, 6) for x in (gap.difference, gap.low, gap.high)
+                ]
                 for other, gap in found.against[size].items()
             },
         }

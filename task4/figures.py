@@ -13,7 +13,7 @@ from analysis.metrics import chance_recall
 from analysis.statistics import Bootstrap
 from corpus.predictions import Tally
 from judge.summary import JudgeSummary, rate
-from judge.verdicts import Verdict
+from judge.verdicts import Judged, Verdict
 from task3.use import overlap
 from task4.answers import ANSWERED, CAUSES, Answers, Said
 from task4.found import ALIKE, KS, WAYS, Found, names_the_memory
@@ -65,19 +65,31 @@ def judged(
     said = [verdicts[question.name] for question in there]
     clusters = [question.row.session_id for question in there]
 
-    def summary(value: Callable[[Any], float]) -> JudgeSummary:
-        return rate(said, value, clusters)
-
     if not dimension.startswith("ei_"):
-        return _counts(summary(float)) | {"score": _interval(summary(float))}
-    grades: dict[str, Callable[[Any], float]] = {
-        name: lambda value, name=name: float(getattr(value, name))  # type: ignore[misc]
-        for name in GRADES
+        summary = rate(said, float, clusters)
+        return _counts(summary) | {"score": _interval(summary)}
+    given = [verdict.value.given for verdict in said if isinstance(verdict, Judged)]
+    return _counts(rate(said, None, clusters)) | {
+        "grades": {name: _grade(name, said, clusters) for name in (*GRADES, "mean")},
+        "missing_grades": sum(len(GRADES) - len(grades) for grades in given),
     }
-    grades["mean"] = lambda value: sum(getattr(value, name) for name in GRADES) / len(GRADES)
-    return _counts(summary(grades["mean"])) | {
-        "grades": {name: _interval(summary(value)) for name, value in grades.items()}
-    }
+
+
+def _grade(name: str, said: Sequence[Verdict[Any]], clusters: Sequence[str]) -> JSON:
+    """One grade, 1 to 5, over the answers that were given it; `n` counts them."""
+    kept = [
+        (verdict, cluster)
+        for verdict, cluster in zip(said, clusters, strict=True)
+        if isinstance(verdict, Judged) and getattr(verdict.value, name) is not None
+    ]
+    summary = rate(
+        [verdict for verdict, _ in kept],
+        lambda grades: float(getattr(grades, name)),
+        [cluster for _, cluster in kept],
+        bounds=(1.0, 5.0),
+    )
+    found = _interval(summary)
+    return None if found is None else {**found, "n": summary.judged}
 
 
 def _counts(summary: JudgeSummary) -> dict[str, JSON]:

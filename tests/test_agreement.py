@@ -106,7 +106,7 @@ def test_intervals_are_percentiles_of_the_measure_on_resampled_items(kind: Kind)
     items = sorted(map(str, range(30)))
     order = np.array([int(item) for item in items])
     values = []
-    for draw in Bootstrap(items).draws:
+    for draw in np.concatenate(list(Bootstrap(items).draws())):
         times = draw.astype(int)
         chosen = np.repeat(order, times)
         values.append(float(cohen_kappa(table_of(a[chosen], b[chosen], 5))))

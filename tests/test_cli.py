@@ -11,6 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from analysis.curves import app as curves_app
+from harness.cli import one_line_errors
 from harness.configurations import Configuration
 from task3.config import SweepConfig
 from task3.run import run_sweep
@@ -340,3 +341,12 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     assert talking.stderr.read() == b""
     assert talking.wait() == 141
     talking.stderr.close()
+
+
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop, one_line_errors(on_stop="rows are kept"):
+        raise MemoryError("Unable to allocate 2.98 GiB")
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "not enough memory (Unable to allocate 2.98 GiB): rows are kept" in said

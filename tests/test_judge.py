@@ -213,7 +213,7 @@ def test_a_verdict_without_evidence_is_asked_for_again() -> None:
     assert "evidence" in server.prompts()[-1].split("could not be used")[-1]
 
 
-@pytest.mark.parametrize("grade", [0, 6, 3.5, True, "four", None, -1, [3]])
+@pytest.mark.parametrize("grade", [0, 6, 3.5, True, "four", -1, [3]])
 def test_a_grade_is_a_whole_number_from_1_to_5(grade: JSON) -> None:
     with (
         scripted_server(lambda call: {**GRADES, "reception": grade}) as server,
@@ -567,6 +567,25 @@ def test_hard_case_46_all_failing_is_no_score_and_exit_2(
     assert told.count("\n") == 1
 
 
+def test_a_missing_grade_is_counted_and_the_others_stay() -> None:
+    with (
+        scripted_server(lambda call: {**GRADES, "reception": None}) as server,
+        model(server) as chat,
+    ):
+        found = UtilizationJudge(chat, "ei", votes=3)("q", "a", "m")
+    assert isinstance(found, Judged)
+    assert found.value == Grades(3, 4, None)
+    assert found.value.mean == 3.5
+    assert found.repairs == {"a grade is missing": 3}
+    assert from_row(json.loads(json.dumps(to_row(found)))).value == Grades(3, 4, None)  # type: ignore[union-attr]
+
+
+def test_no_grade_at_all_is_no_verdict() -> None:
+    nothing = dict.fromkeys(("resonation", "expression", "reception"))
+    with scripted_server(lambda call: {**GRADES, **nothing}) as server, model(server) as chat:
+        assert isinstance(UtilizationJudge(chat, "ei")("q", "a", "m"), Unjudged)
+
+
 def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
     verdicts = [
         Judged(Grades(4, 1, 1), votes=(Grades(4, 1, 1), Grades(4, 1, 1))),
@@ -575,7 +594,9 @@ def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
         Unjudged("timeout", votes=(None, True)),
         Judged(Grades(5, 1, 1), votes=(Grades(5, 1, 1),), repairs={"mended": 2}),
     ]
-    found = rate(verdicts, lambda grades: grades.resonation, ["a", "a", "b", "b", "c"])
+    found = rate(
+        verdicts, lambda grades: grades.resonation, ["a", "a", "b", "b", "c"], bounds=(1, 5)
+    )
     assert found.score is not None
     assert found.score.mean == pytest.approx(11 / 3)
     assert (found.voted, found.disagreement) == (3, 2 / 3)
@@ -737,10 +758,11 @@ def test_every_recorded_item_parses(recorded: Path) -> None:
         "task4_ability2": (9, 9, 9),
         "task4_ability3": (17, 17, 17),
         "task4_ability4": (9, 9, 9),
-        "task4_ability5": (15, 75, 71),
+        "task4_ability5": (15, 75, 75),
     }
     assert found["task1.jsonl"]["unjudged"] == {"no verdict recorded": 4}
-    assert found["task4_ability5.jsonl"]["unjudged"] == {"a grade is missing": 4}
+    assert found["task4_ability5.jsonl"]["unjudged"] == {}
+    assert found["task4_ability5.jsonl"]["repairs"] == {"a grade is missing": 4}
     shown = (HOUSE / "docs" / "judge.md").read_text(encoding="utf-8")
     for name, numbers in table.items():
         assert f"| {name} | {' | '.join(map(str, numbers))} |" in shown
@@ -758,9 +780,11 @@ def test_the_recorded_scores_follow_from_the_verdicts(recorded: Path) -> None:
             if row["task"] in ("task1", "task2"):
                 assert isinstance(verdicts[0], Judged) == (row["judge_score"] is not None)
             elif row["task"] == "task4/ability5":
-                if all(isinstance(verdict, Judged) for verdict in verdicts):
-                    mean = sum(verdict.value.expression for verdict in verdicts) / len(verdicts)
-                    assert mean == pytest.approx(row["judge_score"]["avg_expression"])
+                for name in ("resonation", "expression", "reception"):
+                    grades = [getattr(verdict.value, name) for verdict in verdicts]
+                    given = [grade for grade in grades if grade is not None]
+                    mean = sum(given) / len(given)
+                    assert mean == pytest.approx(row["judge_score"][f"avg_{name}"])
             else:
                 assert verdicts[0].value == (row["judge_score"] > 0.5)
 

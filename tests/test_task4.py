@@ -18,6 +18,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
+from judge.verdicts import Grades, Judged
 from memory.base import Response, SystemFailure
 from memory.registry import names
 from memory.testing import Spy
@@ -25,6 +26,7 @@ from memory.turns import Turns
 from task4 import run as run_command
 from task4 import score as score_command
 from task4.control import gold_memories
+from task4.figures import judged
 from task4.found import Stored, find, likeness, names_the_memory, recognise
 from task4.questions import questions_of
 from task4.rows import read_rows
@@ -833,3 +835,17 @@ def row_with(text: str, extracted: Sequence[str]) -> Task4Row:
 def test_a_selected_memory_that_was_not_extracted_is_loaded_too() -> None:
     assert [m.text for m in gold_memories(row_with("a", ["b", "c"]))] == ["a", "b", "c"]
     assert [m.text for m in gold_memories(row_with("c", ["b", "c"]))] == ["b", "c"]
+
+
+def test_grades_have_intervals_on_their_scale_and_missing_ones_are_counted() -> None:
+    rows = read_rows(None, "dev", [5], with_gold=True).rows
+    there = list(questions_of(rows.values()))[:10]
+    assert len({q.row.session_id for q in there}) > 1
+    grades = [Grades(3, 3, 3 if i else None) for i in range(len(there))]
+    verdicts = {q.name: Judged(one) for q, one in zip(there, grades, strict=True)}
+    found = judged("ei_en", there, verdicts)
+    assert (found["judged"], found["missing_grades"]) == (len(there), 1)
+    for name in ("resonation", "expression", "reception", "mean"):
+        one = found["grades"][name]
+        assert one["n"] == len(there) - (name == "reception")
+        assert 1 <= one["low"] < one["mean"] == 3.0 < one["high"] <= 5

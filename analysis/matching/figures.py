@@ -144,6 +144,5 @@ def _group(
 
 
 def _interval(bootstrap: Bootstrap, values: Floats, scale: float = 1.0) -> dict[str, JSON]:
-    """Over values from 0 to `scale`, which Wilson's interval needs from 0 to 1."""
-    found: Mapping[str, JSON] = asdict(bootstrap.interval(values / scale))
-    return {k: v if isinstance(v, str) else round(v * scale, 6) for k, v in found.items()}
+    found: Mapping[str, JSON] = asdict(bootstrap.interval(values, (0.0, scale)))
+    return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}

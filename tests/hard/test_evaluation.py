@@ -1,7 +1,6 @@
 """Rows 47 to 52, 55 and 59 of the hard cases: how rankings become figures."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -142,9 +141,9 @@ def test_row_50_rows_are_kept_so_that_any_mean_can_be_remade(
 def test_row_51_identical_runs_are_no_difference_without_nan() -> None:
     run = {"q1": 1.0, "q2": 0.0, "q3": 1.0}
     found = paired(run, dict(run))
-    assert found.verdict == "no difference"
-    assert (found.difference, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
-    assert (found.wins, found.losses) == (0, 0)
+    assert (found.verdict, found.reason) == (None, "no difference on any query")
+    assert (found.difference, found.low, found.high, found.p) == (0.0, None, None, 1.0)
+    assert (found.wins, found.ties, found.losses) == (0, 3, 0)
     assert "NaN" not in json.dumps(asdict(found))
 
 
@@ -152,8 +151,8 @@ def test_row_51_identical_runs_are_no_difference_without_nan() -> None:
 def test_row_51_runs_without_any_variance_are_no_difference(value: float) -> None:
     run = {f"q{i}": value for i in range(4)}
     found = paired(run, dict(run))
-    assert (found.verdict, found.difference) == ("no difference", 0.0)
-    assert not any(math.isnan(x) for x in (found.low, found.high, found.p))
+    assert (found.reason, found.difference) == ("no difference on any query", 0.0)
+    assert (found.low, found.high, found.p) == (None, None, 1.0)
 
 
 @pytest.mark.parametrize("other", [["q1", "q3"], ["q1"], ["q1", "q2", "q3"], []])
@@ -186,7 +185,8 @@ def test_row_51_the_command_says_no_difference_of_a_run_and_itself(
     result = compare(str(run), str(run), "--k", "1")
     assert result.exit_code == 0
     [found] = json.loads(result.stdout)
-    assert (found["verdict"], found["difference"], found["p"]) == ("no difference", 0.0, 1.0)
+    assert (found["verdict"], found["difference"], found["p"]) == (None, 0.0, 1.0)
+    assert found["reason"] == "no difference on any query"
     assert "NaN" not in result.stdout
 
 
