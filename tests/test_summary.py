@@ -290,6 +290,13 @@ def test_remarks_name_what_a_reader_must_know() -> None:
     assert "truncated memories" not in text
 
 
+def test_nothing_matches_is_not_said_of_a_pool_of_one_memory() -> None:
+    facts = manifest(pool_sizes={"9/0": {"q0": 1, "q1": 1}})
+    summary = summarise(facts, [row("q0", 0, 1), row("q1", 0, 1), row("q2", 0, 10)], (1,))
+    assert only_cell(summary)["all_tied"] == 1  # q2, of which all ten memories tie
+    assert "all tie: 1 of 3" in "\n".join(remarks(summary))
+
+
 def test_a_clean_run_needs_no_remark() -> None:
     assert remarks(summarise(manifest(), [row("q0", 0)], (1,))) == []
 
