@@ -86,12 +86,15 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
                     raise_not_empty(settings)
                 with progress("encoding", len(texts)) as advance:
                     vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
-                weights = model_hash(encoder.folder)
+                weights, prompt = model_hash(encoder.folder), encoder.prompts["memory"]
+            _count_zero(vectors, ids)
             if chosen == "milvus":
                 index.add(ids, vectors, texts)  # type: ignore[attr-defined]
             else:
                 index.build(ids, vectors)
-            header = StoreHeader(chosen, len(ids), model, weights, vectors.shape[1], build)
+            header = StoreHeader(
+                *(chosen, len(ids), model, weights, vectors.shape[1], build), memory_prompt=prompt
+            )
             (draft / "vectors.npy").unlink()
         index.save(draft / INDEX)
         if chosen == "milvus":
@@ -100,6 +103,22 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
         write_header(draft, header)
     seconds = time.perf_counter() - started
     say(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")
+
+
+def _count_zero(vectors: Any, ids: Any) -> None:
+    """Say how many memories no search by vector can tell apart: they are kept, and score 0."""
+    from harness.terminal import note
+
+    zero = [i for start in range(0, len(ids), 8192) for i in _zero_rows(vectors, start)]
+    if zero:
+        note(
+            f"{len(zero)} of {len(ids)} memories have a vector of zeros (first: id {ids[zero[0]]}):"
+            " the model knows nothing in their text. They score 0"
+        )
+
+
+def _zero_rows(vectors: Any, start: int) -> list[int]:
+    return [start + int(i) for i in (~vectors[start : start + 8192].any(axis=1)).nonzero()[0]]
 
 
 def raise_not_empty(settings: dict[str, Any]) -> None:

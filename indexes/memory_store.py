@@ -59,6 +59,8 @@ class StoreHeader:
     """Tells this build from any other; part of every text's check. None in older stores."""
     index: str | None = None
     """The identity of the index file."""
+    memory_prompt: str = ""
+    """The prompt of the model before each memory."""
 
 
 def read_memories(path: Path) -> list[StoredMemory]:
@@ -276,6 +278,12 @@ class MemoryStore:
                     f"{self.path}: was built by {self.header.model} with weights"
                     f" {self.header.weights}, and {encoder.folder.name} here has {weights}."
                     " Build it again"
+                )
+            if encoder.prompts["memory"] != self.header.memory_prompt:
+                raise UserError(
+                    f"{self.path}: was built with the prompt {self.header.memory_prompt!r} before"
+                    f" each memory, and {self.header.model} has"
+                    f" {encoder.prompts['memory']!r}. Build it again"
                 )
             yield encoder
 

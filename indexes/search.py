@@ -77,6 +77,7 @@ def _read_queries(path: Path | None) -> list[str]:
 def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
     from harness.errors import UserError
     from harness.progress import progress
+    from indexes.base import no_hits
 
     index = store.index
     if index.kind == "bm25s":
@@ -87,8 +88,14 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
         return index.search_text(asked, k)
     many = len(asked) if len(asked) > 1 else 0
     with store.encoder() as encoder, progress("encoding", many) as advance:
-        vectors, _ = encoder.encode(asked, advance)
-    return index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
+        vectors, _ = encoder.encode(asked, advance, role="query")
+    found = index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
+    if by == "both":
+        return found
+    # A vector of zeros scores 0 with every memory: nothing was found.
+    return [
+        hits if vector.any() else no_hits() for hits, vector in zip(found, vectors, strict=True)
+    ]
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from task3.sweep import app
 from tests.conftest import HOUSE
+from tests.tiny_models import save_static
 
 NAME = "all-MiniLM-L6-v2"
 TEXTS = [
@@ -384,16 +385,7 @@ def test_weights_kept_in_half_precision_run_in_the_precision_that_is_recorded(
 
 def test_a_static_model_without_a_transformer(tmp_path: Path) -> None:
     """`dense` takes any sentence-transformers model; a static one has no limit of tokens."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import StaticEmbedding
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "tea": 1, "cat": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    weights = np.array([[0, 1], [3, 0], [0.8, 0.6]], np.float32)
-    SentenceTransformer(
-        modules=[StaticEmbedding(words, embedding_weights=weights)], device="cpu"
-    ).save(str(tmp_path))
+    save_static(tmp_path, {"tea": (3, 0), "cat": (0.8, 0.6), "zebra": (0, 1)})
     encoder = Encoder(str(tmp_path), device="cpu")
     json.dumps(encoder.settings(), allow_nan=False)
     found, cut = encoder.encode(["cat", "tea", "zebra"])

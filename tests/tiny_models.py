@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +87,29 @@ def save_llama(folder: Path, words: Sequence[str], *, limit: int = 256) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def save_static(folder: Path, vectors: Mapping[str, Sequence[float]], **settings: Any) -> Path:
+    """A static sentence-transformers model: a text is the mean of its words' vectors.
+
+    A word that is not among `vectors` has a vector of zeros. `settings`, such as `prompts`, go to
+    SentenceTransformer.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(modules=[static(vectors)], device="cpu", **settings).save(str(folder))
+    return folder
+
+
+def static(vectors: Mapping[str, Sequence[float]]) -> Any:
+    """The module of a static model."""
+    import numpy as np
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    numbers = {word: i for i, word in enumerate(["[UNK]", *vectors])}
+    words = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    rows = list(vectors.values())
+    weights = np.array([[0.0] * len(rows[0]), *rows], np.float32)
+    return StaticEmbedding(words, embedding_weights=weights)
