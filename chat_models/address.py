@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from harness.errors import UserError
+from harness.secret import Secret, looks_like_a_key
 
 OPENAI = "https://api.openai.com/v1"
 _URLS = ("RECALLBED_BASE_URL", "OPENAI_BASE_URL")
 _KEYS = ("RECALLBED_API_KEY", "OPENAI_API_KEY")
-_SHORTEST = 6
 
 
 def choose_address(base_url: str | None) -> str:
@@ -32,38 +32,28 @@ def choose_address(base_url: str | None) -> str:
             "the base URL carries a user name, a password or a query. Give the server and the path"
             f" alone, and the key in ${_KEYS[0]}"
         )
+    if looks_like_a_key(url):
+        raise _key_in_path()
     return url.strip().rstrip("/")
 
 
-class Key:
-    """A key that is shown to the server alone: not in a repr, and struck out of what comes back."""
+class Key(Secret):
+    """A key that is shown to the server alone: not in a repr, and struck out of what comes back.
+
+    Raises UserError for one that no header can carry.
+    """
 
     def __init__(self, value: str) -> None:
         if any(not 32 < ord(character) < 127 for character in value):
             raise UserError("the API key holds a space, a line break or a letter outside ASCII")
-        self._value = value
-
-    @property
-    def value(self) -> str:
-        """The key itself."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Key(***)"
-
-    def struck_out(self, text: str) -> str:
-        """`text` without the key; a server may echo what it was sent."""
-        if len(self._value) < _SHORTEST:  # a placeholder such as "none", which is also a word
-            return text
-        for form in (self._value, quote(self._value, safe="")):
-            text = text.replace(form, "***")
-        return text
+        super().__init__(value)
 
 
 def choose_key(api_key: str | None, key_env: str | None, address: str) -> Key:
     """`api_key`, else the variable named `key_env`, else $RECALLBED_API_KEY or $OPENAI_API_KEY.
 
-    A server other than OpenAI's may want none. Raises UserError where one is missing.
+    A server other than OpenAI's may want none. Raises UserError if one is missing, and if the
+    address holds it or any key that these variables hold.
     """
     if api_key is None and key_env is not None and not os.environ.get(key_env):
         raise UserError(f"the variable {key_env}, named as the API key's, isn't set")
@@ -71,4 +61,15 @@ def choose_key(api_key: str | None, key_env: str | None, address: str) -> Key:
     found = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
     if not found and address == OPENAI:
         raise UserError(f"{OPENAI} wants an API key. Set {_KEYS[1]}")
-    return Key((found or "none").strip())
+    key = Key((found or "none").strip())
+    others = [Secret(os.environ[name].strip()) for name in _KEYS if os.environ.get(name)]
+    if any(secret.shows_in(address) for secret in (key, *others)):
+        raise _key_in_path()
+    return key
+
+
+def _key_in_path() -> UserError:
+    return UserError(
+        "the base URL holds an API key, and addresses are written down. Give the server and the"
+        f" path alone, and the key in ${_KEYS[0]}"
+    )

@@ -242,7 +242,7 @@ class OpenAIModel(ChatModel):
                     http_client=BoundedClient(self._timeout),
                 )
             except Exception as error:  # of whatever the environment names
-                raise UserError(client_fault(error, self._key.struck_out)) from None
+                raise UserError(client_fault(error, self._key.masked)) from None
             slots = asyncio.Semaphore(self._max_in_flight)
             pace = Pace(self._per_minute)
             self._engine = _Engine(os.getpid(), BackgroundLoop(), client, slots, pace)
@@ -440,7 +440,7 @@ class OpenAIModel(ChatModel):
                 used = Usage() if came.free else whole
                 return came
             try:
-                reply, told = read_completion(came, self._key.struck_out, estimate)
+                reply, told = read_completion(came, self._key.masked, estimate)
             except Exception as error:  # whatever one reply causes is that call's failure
                 return self._trouble(error)
             used = told if told.calls and not told.unreported else whole
@@ -502,7 +502,7 @@ class OpenAIModel(ChatModel):
     def _trouble(self, error: Exception) -> Trouble:
         """What an error of a call means. Raises UserError where no call will do better."""
         try:
-            return read_error(error, self.name, self.address, self._key.struck_out)
+            return read_error(error, self.name, self.address, self._key.masked)
         except UserError:
             raise
         except Exception as worse:  # the error's own parts can't be read

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pydantic import ConfigDict
@@ -24,6 +25,7 @@ from chat_models import (
     Usage,
 )
 from chat_models.http_client import MAX_REPLY_BYTES
+from chat_models.openai_model import OpenAIModel
 from chat_models.pace import LONGEST_RETRY_AFTER, retry_after
 from harness.errors import UserError
 from tests.scripted_server import Call, Raw, completion
@@ -524,3 +526,61 @@ def test_a_budget_holds_against_what_is_billed(in_flight: int) -> None:
             )
         assert len(server.calls) == 3
         assert model.budget.spent == Usage(3, 300, 3660)
+
+
+HARD_KEY = "sk-\"quote'back\\slash/plus+0123"
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+def test_a_key_with_a_quote_that_a_server_echoes_in_json_is_shown_nowhere(
+    status: int, tmp_path: Path
+) -> None:
+    """Not in the failure's text, the reply's, the run's error or the cache."""
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+
+    def choose(call: Call) -> Raw:
+        inner = json.dumps({"sent": call.headers["authorization"]})
+        reply = completion(inner) if status == 200 else {"error": {"message": inner}}
+        return Raw(json.dumps(reply), status)
+
+    with (
+        serving(choose) as server,
+        client(server, cache=cache, api_key=HARD_KEY, retries=0) as model,
+    ):
+        try:
+            shown = repr(model.complete(ask(schema=None)))
+        except UserError as error:
+            shown = str(error)
+    shown += "".join(file.read_bytes().decode("latin-1") for file in tmp_path.iterdir())
+    assert "***" in shown
+    for part in ("quote", "slash", "0123"):
+        assert part not in shown
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://127.0.0.1:1/proxy/{}/v1",
+        "http://127.0.0.1:1/{}",
+        "http://{}.example/v1",
+        "http://127.0.0.1:1/v1;key={}",
+    ],
+)
+@pytest.mark.parametrize("written", [str, quote, lambda key: quote(key, safe="")])
+def test_an_address_with_the_key_in_it_is_refused(
+    place: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = place.format(written("hunter2+secret"))
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter2+secret")
+    for options in ({"api_key": "hunter2+secret"}, {"api_key": "another-key"}, {}):
+        with pytest.raises(UserError, match=r"holds an API key|no http address") as caught:
+            OpenAIModel("m", base_url=url, **options)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_an_address_with_what_looks_like_a_key_is_refused() -> None:
+    with pytest.raises(UserError, match="holds an API key") as caught:
+        OpenAIModel("m", base_url="http://127.0.0.1:1/sk-0123456789abcdefghij/v1")
+    assert "0123" not in str(caught.value)
+    account = "http://127.0.0.1:1/accounts/0123456789abcdef0123456789abcdef/v1"
+    assert OpenAIModel("m", base_url=account).address == account

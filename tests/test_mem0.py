@@ -342,11 +342,11 @@ def test_an_update_keeps_what_the_fact_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "cause", "calls"),
     [
-        ("truncated", "cut at the output limit", 0),
-        ("empty", "empty reply", 0),
+        ("truncated", "cut at the output limit", 1),
+        ("empty", "empty reply", 1),
         ("wrong schema", "reply violates the schema", 3),
         ("no json", "no JSON in the reply", 3),
-        ("refusal", "refused", 0),
+        ("refusal", "refused", 1),
         ("reasoning only", "no JSON in the reply", 3),
         ("status 500", "server error", 0),
     ],
@@ -367,7 +367,7 @@ def test_a_fault_anywhere_leaves_the_memories_as_they_were(
             made.ingest(OUTDATED)
         assert caught.value.cause == cause
         assert caught.value.usage == made.take_usage()
-        # Whole replies that can't be used are paid for, and so is what went well before.
+        # Replies that can't be used are paid for, and so is what went well before.
         assert caught.value.usage.calls == calls + (2 if where == "decision" else 0)
         assert made.memories() == before
         assert made.history() == history
