@@ -51,10 +51,15 @@ def make_index(kind: str, count: int = 0, **settings: Any) -> Index[Any]:
     return index
 
 
-def open_index(path: Path) -> Index[Any]:
-    """The index saved at `path`, of whatever kind it is. Raises NotAnIndex where it is none."""
+def open_index(path: Path, address: str | None = None) -> Index[Any]:
+    """The index saved at `path`, of whatever kind it is. Raises NotAnIndex where it is none.
+
+    `address` is a server's that the user gave: only there is $MILVUS_TOKEN sent, and not to one
+    that the file alone names.
+    """
     kind = read_header(path)["kind"]
     if kind not in _CLASSES:
         raise NotAnIndex(f"{path}: an index of kind `{kind}`, unknown to this recallbed")
-    index: Index[Any] = _find(kind).load(path)
+    found = _find(kind)
+    index: Index[Any] = found.load(path, address) if kind == "milvus" else found.load(path)
     return index

@@ -46,7 +46,7 @@ def _copy(path: Path, address: str, collection: str, model: str) -> None:
     from indexes.memory_store import MemoryStore, encoder_of
     from indexes.milvus import Milvus
 
-    store = MemoryStore(path)
+    store = MemoryStore(path, address)
     named = store.header.model
     with encoder_of(model) if named is None else store.encoder() as encoder:
         target = Milvus(encoder.width, named or model, address, collection)

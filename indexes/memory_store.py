@@ -174,11 +174,11 @@ class MemoryStore:
     """An opened store: one build, whatever takes its place meanwhile.
 
     Raises NotAnIndex where `path` is none, or a damaged one, or is built again and again while it
-    is opened.
+    is opened. `address` is what `open_index` takes.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, address: str | None = None) -> None:
+        self.path, self._address = path, address
         for left in reversed(range(_TRIES)):
             before = _stamp(path)
             try:
@@ -194,7 +194,7 @@ class MemoryStore:
 
     def _open(self) -> None:
         self.header = _read_header(self.path)
-        self.index: Index[Any] = open_index(self.path / INDEX)
+        self.index: Index[Any] = open_index(self.path / INDEX, self._address)
         if len(self.index) != self.header.count:
             raise NotAnIndex(
                 f"{self.path}: the index holds {len(self.index)} memories, its header says"

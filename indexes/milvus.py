@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from harness.secret import Secret
 from indexes.base import (
     Hits,
     Ids,
@@ -41,13 +42,19 @@ _BATCH, _BATCH_BYTES = 2_000, 16 * 2**20
 """Rows and bytes that one message carries at most; a server takes 64 MB."""
 _BUILD = {"FLAT": {}, "IVF_FLAT": {"nlist": 1024}, "HNSW": {"M": 32, "efConstruction": 100}}
 _FIELDS = {"vector": "IP", "sparse": "BM25"}
+_SAVED = ("address", "collection", "structure", "effort")
 _AWAY = (
     *("should create connection first", "Fail connecting", "illegal connection params"),
     *("server unavailable", "UNAVAILABLE", "Open local milvus failed", "closed channel"),
 )
 
-# One client an address and process: a file of Milvus Lite belongs to one connection.
-_clients: dict[str, Any] = {}
+# One client per address and process: a file of Milvus Lite belongs to one connection. One that
+# sends the token is another.
+_clients: dict[tuple[str, bool], Any] = {}
+
+
+def _token() -> Secret:
+    return Secret(os.environ.get("MILVUS_TOKEN", ""))
 
 
 def _pymilvus() -> Any:
@@ -66,7 +73,8 @@ class Milvus(MutableIndex[Vectors]):
     """A collection of vectors, each with a text if one is given, in Milvus.
 
     `address` is a file name ending in .db (Milvus Lite, of one process at a time) or a server's
-    `http://host:port`; a token comes from $MILVUS_TOKEN and is written nowhere. `structure` is what
+    `http://host:port`; a token comes from $MILVUS_TOKEN, is written nowhere, and with
+    `send_token=False` is not sent. `structure` is what
     Milvus searches vectors by; `effort` its ef or nprobe. Texts are searched by Milvus's own BM25
     over the house's tokens.
 
@@ -86,15 +94,17 @@ class Milvus(MutableIndex[Vectors]):
         structure: Structure = "HNSW",
         effort: int = 512,
         timeout: float = 10.0,
+        send_token: bool = True,
     ) -> None:
         if structure not in _BUILD:
             raise IndexingError(f"structure {structure}: choose one of {', '.join(_BUILD)}")
-        if "://" in address and "@" in address:
+        self.address, self._send_token = address, send_token and "://" in address
+        if not self._local and (set("@?#") & set(address) or _token().shows_in(address)):
             raise IndexingError(
-                "an address with a password in it would be written down. Put user:password, or a"
-                " token, into $MILVUS_TOKEN"
+                "an address with a password or a token in it would be written down. Put"
+                " user:password, or a token, into $MILVUS_TOKEN"
             )
-        self.width, self.model, self.address, self.collection = width, model, address, collection
+        self.width, self.model, self.collection = width, model, collection
         self.structure, self.effort, self.timeout = structure, effort, timeout
         self.tokens = MultilingualTokens()
         self._known = False
@@ -112,13 +122,15 @@ class Milvus(MutableIndex[Vectors]):
                     self._client().load_collection(self.collection)
                     continue
                 if not any(words in str(error) for words in _AWAY):
-                    raise IndexingError(f"{self.address}: Milvus says: {_brief(error)}") from None
-                _clients.pop(self.address, None)
+                    raise IndexingError(
+                        f"{self.address}: Milvus says: {self._brief(error)}"
+                    ) from None
+                _clients.pop(self._place, None)
                 self._known = False
                 if last:
                     hint = _doubt(Path(self.address)) if self._local else ""
                     raise ServerAway(
-                        f"{self.address}: Milvus can't be reached{hint}: {_brief(error)}"
+                        f"{self.address}: Milvus can't be reached{hint}: {self._brief(error)}"
                     ) from None
         raise AssertionError
 
@@ -126,22 +138,39 @@ class Milvus(MutableIndex[Vectors]):
     def _local(self) -> bool:
         return "://" not in self.address
 
+    @property
+    def _place(self) -> tuple[str, bool]:
+        return self.address, self._send_token
+
     def _client(self) -> Any:
-        if self.address not in _clients:
+        if self._place not in _clients:
             if self._local:
                 _check_place(Path(self.address))
-            token = os.environ.get("MILVUS_TOKEN", "")
+            token = _token().value if self._send_token else ""
             try:
-                _clients[self.address] = _pymilvus().MilvusClient(
+                _clients[self._place] = _pymilvus().MilvusClient(
                     self.address, token=token, timeout=self.timeout
                 )
             except (OSError, RuntimeError, ValueError) as error:
-                raise ServerAway(f"{self.address}: can't be opened ({_brief(error)})") from None
-        return _clients[self.address]
+                raise ServerAway(
+                    f"{self.address}: can't be opened ({self._brief(error)})"
+                ) from None
+        return _clients[self._place]
+
+    def _brief(self, error: Exception) -> str:
+        """What an error says, without the token, and why that may not have been sent."""
+        words = " ".join(str(getattr(error, "message", None) or error).split())
+        brief = _token().masked(words)[:200]
+        if self._local or self._send_token or not _token().value:
+            return brief
+        return (
+            f"{brief}. $MILVUS_TOKEN was not sent, since a file names this address. If it is yours,"
+            " give it with --address"
+        )
 
     def close(self) -> None:
         """Give the file, or the connection, free; the next call opens it again."""
-        client = _clients.pop(self.address, None)
+        client = _clients.pop(self._place, None)
         if client is None:
             return
         client.close()
@@ -389,26 +418,26 @@ class Milvus(MutableIndex[Vectors]):
         header = {
             **{"width": self.width, "model": self.model, "metric": "inner product"},
             "count": len(self),
-            "settings": {
-                "address": address,
-                "collection": self.collection,
-                "structure": self.structure,
-                "effort": self.effort,
-            },
+            "settings": {**{name: getattr(self, name) for name in _SAVED}, "address": address},
         }
         write_index(path, self.kind, header, {}, ("pymilvus",))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """The collection that `path` leads to."""
+    def load(cls, path: Path, address: str | None = None) -> Self:
+        """The collection that `path` leads to. See `open_index` for `address`."""
         header = read_header(path)
         if header["kind"] != cls.kind:
             raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {cls.kind}")
-        settings = dict(header["settings"])
-        address = settings["address"]
-        if "://" not in address and not Path(address).is_absolute():
-            settings["address"] = str(path.parent / address)
-        index = cls(header["width"], header["model"], **settings)
+        try:
+            settings = {name: header["settings"][name] for name in _SAVED}
+            named = settings["address"]
+            if not (isinstance(named, str) and isinstance(settings["collection"], str)):
+                raise TypeError("address and collection must be texts")
+            if "://" not in named and not Path(named).is_absolute():
+                settings["address"] = str(path.parent / named)
+            index = cls(header["width"], header["model"], **settings, send_token=named == address)
+        except (KeyError, TypeError) as error:
+            raise NotAnIndex(f"{path}: its header is not one of this index ({error})") from None
         if not index._there():
             raise NotAnIndex(
                 f"{path}: there is no collection `{index.collection}` at {index.address}"
@@ -491,7 +520,3 @@ def _doubt(path: Path) -> str:
     if path.is_file():  # version 2 kept a file, version 3 keeps a folder
         return " (or is it no database of this version of Milvus Lite?)"
     return " (or is another process using it?)"
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(getattr(error, "message", None) or error).split())[:200]

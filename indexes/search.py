@@ -23,6 +23,12 @@ def search(
         str,
         typer.Option(metavar="vectors|text|both", help="Of a milvus store: what is searched."),
     ] = "vectors",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Server of the store. $MILVUS_TOKEN is sent to this address alone."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="A JSON object a query on stdout.")
     ] = False,
@@ -45,7 +51,9 @@ def search(
         if by not in ("vectors", "text", "both"):
             raise UserError(f"--by {by}: choose vectors, text or both")
         asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
-        opened = MemoryStore(store)
+        opened = MemoryStore(store, address)
+        if address is not None and getattr(opened.index, "address", None) != address:
+            raise UserError(f"{store}: is not at {address}. Give the address it was built with")
         for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
             memories = opened.texts([int(i) for i in hits.ids])
             rows = [
