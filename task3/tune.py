@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.text_table import TextTable, print_tables
 
 if TYPE_CHECKING:
     from corpus.material import Material
@@ -132,7 +133,9 @@ def tune_command(
             if chat.dry_run:
                 say(*planned(chats))
                 return
-        say(*report(found, k))
+        table, lines = report(found, k)
+        print_tables([table])
+        say(*lines)
         _write(out, found, material, configurations, {"objective": objective, "k": k})
 
 
@@ -147,27 +150,26 @@ def _target(label: str | None, configurations: tuple[Configuration, ...]) -> str
     return label or labels[0]
 
 
-def report(found: Tuned, k: int) -> list[str]:
-    """The candidates, the choice, and its cross-validated worth, as lines of text."""
+def report(found: Tuned, k: int) -> tuple[TextTable, list[str]]:
+    """The candidates with the choice and its cross-validated worth, and what it gains."""
     sizes = list(found.estimate)
-    head = " ".join(f"{size:>7}" for size in sizes)
-    lines = [f"recall@{k} by distractors, {found.queries} queries"]
-    if found.failed:
-        lines.append(f"{found.failed} queries left out: a candidate or a leg failed on them")
-    lines.append(f"{'objective':>9} {'folds':>5} {head}  candidate")
+    columns = ("candidate", "objective", "folds", *map(str, sizes), "choice")
+    title = f"recall@{k} by distractors, {found.queries} queries"
+    table = TextTable(title, columns, texts=("choice",))
     order = sorted(range(len(found.candidates)), key=lambda i: -found.worth[i])
     for i in order[:SHOWN]:
-        figures = " ".join(f"{found.means[i][size]:7.4f}" for size in sizes)
-        mark = "  <- chosen" if i == found.chosen else ""
-        chosen_in = found.by_fold.count(i)
-        lines.append(f"{found.worth[i]:+9.4f} {chosen_in:>5} {figures}  {name(found, i)}{mark}")
+        mark = "<- chosen" if i == found.chosen else ""
+        figures = (f"{found.means[i][size]:.4f}" for size in sizes)
+        worth, folds = f"{found.worth[i]:+.4f}", found.by_fold.count(i)
+        table.add(name(found, i), worth, folds, *figures, mark)
+    for other, means in (*found.others.items(), ("cross-validated", found.estimate)):
+        table.add(other, "", "", *(f"{means[size]:.4f}" for size in sizes), "")
+    lines = []
     if len(order) > SHOWN:
         lines.append(f"... and {len(order) - SHOWN} candidates more")
-    for other, means in found.others.items():
-        figures = " ".join(f"{means[size]:7.4f}" for size in sizes)
-        lines.append(f"{'':>15} {figures}  {other}")
-    figures = " ".join(f"{found.estimate[size]:7.4f}" for size in sizes)
-    lines.append(f"{'':>15} {figures}  cross-validated: each fold by the choice of the others")
+    if found.failed:
+        lines.append(f"{found.failed} queries left out: a candidate or a leg failed on them")
+    lines.append("cross-validated: each fold by the choice of the others")
     for other in found.others:
         for size in sizes:
             gap = found.against[size][other]
@@ -175,7 +177,7 @@ def report(found: Tuned, k: int) -> list[str]:
                 f"cross-validated - {other} at {size}: {gap.difference:+.4f} {gap.interval_text},"
                 f" wins {gap.wins}, ties {gap.ties}, losses {gap.losses}"
             )
-    return lines
+    return table, lines
 
 
 def name(found: Tuned, i: int) -> str:

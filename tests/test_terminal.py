@@ -151,7 +151,11 @@ def test_commands_over_runs_show_their_folders_as_they_are(place: Path) -> None:
     run(task3.sweep.app, *sweep_words("--data", "release", "--out", "other"))
     result = run(analysis.curves.app, folder, "other", "--out", f"{folder}.png")
     shown(result, f"{folder}.png")
-    run(analysis.compare.app, f"{folder}:Failing", "other")
+    table = run(analysis.compare.app, f"{folder}:Failing", "other", "--k", "1").stdout
+    head, rule, row = table.splitlines()[-3:]
+    assert head.split()[:3] == ["distractors", "k", "n"]
+    assert rule.strip("-") == ""
+    assert row.split()[:3] == ["3", "1", "3"]
     run(analysis.compare.app, "other", f"other:{HOSTILE}", code=2)
     result = run(analysis.frontier.app, folder, "other", "--x", "ms", "--note", HOSTILE)
     shown(result, "failed")
