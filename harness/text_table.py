@@ -28,6 +28,10 @@ class TextTable:
     texts: Sequence[str] = ()
     rows: list[tuple[str, ...]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.title = one_line(self.title)
+        self.columns = tuple(map(one_line, self.columns))
+
     def add(self, *cells: object) -> None:
         """Append a row. Raises ValueError if it has not one cell for each column."""
         if len(cells) != len(self.columns):
@@ -46,7 +50,7 @@ class TextTable:
             for column in zip(self.columns, *self.rows, strict=True)
         ]
         blocks = self._blocks(widths, width)
-        found = wrapped(one_line(self.title), width)
+        found = wrapped(self.title, width)
         for block in [self._upright()] if blocks is None else blocks:
             found.append("")
             if blocks is None:
