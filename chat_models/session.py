@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from chat_models.choose import chat_model, model_class
 from chat_models.dry_run import DryRun, Plan
 from chat_models.prices import Prices, read_prices
 from chat_models.sent_options import read_extra_body, read_temperature
+from harness.terminal import note
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +133,4 @@ def open_chats(options: ChatOptions) -> Iterator[Chats]:
     finally:
         chats.close()
         if not options.dry_run and (reuse := chats.reuse()):
-            print(reuse, file=sys.stderr)
+            note(reuse)

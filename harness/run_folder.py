@@ -19,6 +19,7 @@ from harness.checksums import seal, unseal
 from harness.errors import UserError
 from harness.files import write_atomically
 from harness.fingerprint import canonical, difference, file_hash
+from harness.terminal import note
 from harness.users_code import changed_modules, late_modules
 
 Scores = Sequence[float] | NDArray[np.float32] | None
@@ -278,10 +279,9 @@ def _keep_late_code(folder: RunFolder, loaded: Collection[str]) -> None:
         folder.manifest[LATE_CODE] = {**folder.manifest.get(LATE_CODE, {}), **late}
         folder.write_manifest()
     if changed := changed_modules(fingerprint):
-        print(
+        note(
             f"{folder.path}: {', '.join(changed)} changed during the run. Its rows belong to the"
-            " code as it was at the start; start again with --overwrite to be sure",
-            file=sys.stderr,
+            " code as it was at the start; start again with --overwrite to be sure"
         )
 
 
@@ -333,7 +333,7 @@ def _enter(
 def say_reused(kept: int, made: int) -> None:
     """Report on stderr how many rows of an earlier run were kept, if any were."""
     if kept:
-        print(f"reused {kept} row{'s'[: kept != 1]}, scored {made}", file=sys.stderr)
+        note(f"reused {kept} row{'s'[: kept != 1]}, scored {made}")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import sqlite3
-import sys
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from harness.checksums import check_of
 from harness.errors import UserError
+from harness.terminal import note
 
 _WAIT = 60
 """Seconds for which a call waits for other writers."""
@@ -315,5 +315,5 @@ class SqliteFile:
 def _report(damaged: Counter[Path], again: str) -> None:
     """One note for the damage of each file, once."""
     for path, count in damaged.items():
-        print(f"note: {path}: {again}: {count}", file=sys.stderr)
+        note(f"note: {path}: {again}: {count}")
     damaged.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 
 # C0 and C1 controls (ANSI escapes start with one), bidirectional controls, line and paragraph
 # separators, and unpaired surrogates (bytes of a file name that are not UTF-8).
@@ -37,7 +38,8 @@ def note(*lines: object) -> None:
     """Print lines on stderr: what a reader must know beside the result, errors, progress."""
     if not lines:
         return
-    sys.stdout.flush()  # so that both, into one file, keep their order
+    with suppress(OSError):  # a closed pipe is found by whoever prints on it next
+        sys.stdout.flush()  # so that both, into one file, keep their order
     for line in lines:
         print(visible(line), file=sys.stderr)
 

@@ -1,5 +1,6 @@
 """Text from outside is shown as it is: no markup, no control of the terminal, no traceback."""
 
+import ast
 import io
 import json
 import re
@@ -33,13 +34,17 @@ from harness.progress import progress
 from harness.terminal import note, one_line, say, say_json, visible
 from memory.base import Action, Operation
 from memory.store import MemoryStore
-from tests.conftest import WriteRelease, write_lines
+from tests.conftest import HOUSE, WriteRelease, write_lines
 from tests.test_task2_score import GOLD, as_json
 from tests.test_task2_score import release as task2_release
 
 # Console markup that closes nothing, an emoji code, ANSI escapes in both forms, bidirectional
 # controls, line separators.
 HOSTILE = "[/direct][bold :smile: \x1b[31m\x9b31m \u202eabc\u2066\u200f\u061c \u2028\u2029\x07 {}"
+PACKAGES = (
+    *("analysis", "chat_models", "corpus", "harness", "indexes", "judge", "memory"),
+    *("retrievers", "task1", "task2", "task3", "task4"),
+)
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -91,6 +96,20 @@ def test_the_progress_bar_takes_no_markup(monkeypatch: pytest.MonkeyPatch) -> No
         advance(2)
     assert "[/direct]\\u202e\\x07" in stream.getvalue()
     assert not {"\u202e", "\x07"} & set(stream.getvalue())
+
+
+def test_everything_is_printed_by_one_module() -> None:
+    """What prints on its own could print text from outside as it comes."""
+    printing = {"print", "echo", "secho", "Console"}
+    for package in PACKAGES:
+        for path in (HOUSE / package).rglob("*.py"):
+            if path == HOUSE / "harness" / "terminal.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call):
+                    named = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                    bar = path.name == "progress.py" and named == "Console"  # escapes what it shows
+                    assert named not in printing or bar, f"{path}:{node.lineno}"
 
 
 def run(app: Typer, *words: str | Path, code: int = 0) -> Result:

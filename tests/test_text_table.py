@@ -85,6 +85,7 @@ def test_the_tables_of_task_1_and_of_the_frontier(width: int) -> None:
         "precision": 0.5,
         "pooled": {"precision": 0.4321},
         "unanswered_as_wrong": {"precision": 0.1234},
+        "text_similarity": {"mean": 0.5, "low": 0.25, "high": 0.75},
         "by_type": {"direct": {**kind, "precision": share}},
         "by_label": {"喜好" * 30: {**kind, "precision": None}},
         "by_language": {
