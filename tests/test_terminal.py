@@ -272,3 +272,4 @@ def test_a_mistake_in_hostile_words_is_told_without_a_traceback(place: Path, wha
     result = CliRunner().invoke(task3.sweep.app, WORDS[what]())
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.output)
