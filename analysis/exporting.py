@@ -21,7 +21,7 @@ from corpus.pools import STRATEGIES, Pool
 from corpus.records import Task3Row
 from harness.checksums import unseal
 from harness.errors import UserError
-from harness.files import write_atomically
+from harness.files import file_name, write_atomically
 from harness.fingerprint import difference
 from harness.run_folder import MANIFEST, SCORES, encode_row, is_count
 
@@ -93,7 +93,7 @@ def export_trec(path: Path, data: Path | None, out: Path) -> list[Path]:
     for cell, row, pool, scores in _scored(run, material):
         names = documents(material.pools.texts(pool))
         stem = _stem(material, cell.size, cell.seed)
-        mine = lines.setdefault(out / f"{cell.label}.{stem}.run", [])
+        mine = lines.setdefault(out / f"{file_name(cell.label)}.{stem}.run", [])
         if scores is not None:
             mine += run_lines(row.benchmark_id, names, scores, cell.label)
         if cell.label == run.labels[0]:
@@ -149,7 +149,7 @@ def export_predictions(path: Path, data: Path | None, out: Path) -> list[Path]:
     }
     files: dict[Path, bytes] = {}
     for cell, row, _, scores in _scored(run, material):
-        file = out / f"{cell.label}.d{cell.size}.predictions.jsonl"
+        file = out / f"{file_name(cell.label)}.d{cell.size}.predictions.jsonl"
         files.setdefault(file, b"")
         if scores is not None:
             given = by_id[cell.size][row.benchmark_id]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise
+from harness.configurations import is_label
 from harness.errors import UserError
 from harness.run_folder import (
     MANIFEST,
@@ -53,6 +54,13 @@ def read_run(path: Path) -> Run:
     for name, sound in _fields(manifest):
         if not sound:
             raise UserError(f"{path / MANIFEST}: field `{name}` is missing or not as runs keep it")
+    labels = [entry["label"] for entry in manifest["fingerprint"]["retrievers"]]
+    for label in labels:
+        if not is_label(label) or labels.count(label) > 1:
+            raise UserError(
+                f"{path / MANIFEST}: {label[:80]!r} is no label of a retriever. Labels are"
+                " distinct and of letters, digits, - and _"
+            )
     rows, _ = read_rows(path / ROWS, is_row, "a row of task3.sweep")
     run = Run(path, manifest, rows)
     seeds = len(manifest["fingerprint"]["pools"]["seeds"])

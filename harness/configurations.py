@@ -26,6 +26,11 @@ class Configuration:
     fitted_on: tuple[str, ...] = ()
 
 
+def is_label(text: str) -> bool:
+    """Whether a retriever may be called so: letters, digits, - and _, no - in front."""
+    return _LABEL.fullmatch(text) is not None
+
+
 def parse_configurations(
     retrievers: Sequence[str], settings: Sequence[str]
 ) -> tuple[Configuration, ...]:
@@ -42,7 +47,7 @@ def parse_configurations(
         label, equals, name = word.partition("=")
         if not equals:
             label, name = word.rpartition(":")[2].rpartition(".")[2], word
-        if not _LABEL.fullmatch(label) or not name:
+        if not is_label(label) or not name:
             raise UserError(
                 f"--retriever {word}: a label is letters, digits, - and _. Write LABEL=NAME"
             )

@@ -86,7 +86,7 @@ def _draft(path: Path) -> Path:
 def _locked(draft: Path, handle: int) -> bool:
     """Lock a draft, which says that its writer lives; False if it was removed before that."""
     with suppress(OSError):  # a file system without locks: drafts are never removed there
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX)  # waits for one who is about to remove it
     try:
         return os.path.samestat(os.lstat(draft), os.fstat(handle))
     except FileNotFoundError:

@@ -25,7 +25,7 @@ from harness.users_code import changed_modules, late_modules
 Scores = Sequence[float] | NDArray[np.float32] | None
 OnExisting = Literal["refuse", "resume", "overwrite"]
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
-SCORES = "scores.jsonl"
+SCORES, LOCK = "scores.jsonl", ".lock"
 ROW_KEYS = (
     *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
     *("calls", "tokens_in", "tokens_out", "repairs", "error"),
@@ -155,13 +155,29 @@ def is_count(value: Any) -> bool:
 
 
 class RunFolder:
-    """The files of one run. Use `open_run`, which locks it."""
+    """The files of one run. Use `open_run`, which locks it.
+
+    Every write raises UserError if the lock, or rows that were written, are no longer there or no
+    longer ours: another process may be writing the run.
+    """
 
     def __init__(
         self, path: Path, manifest: dict[str, Any], sound: Callable[[Any], bool] = is_row
     ) -> None:
         self.path, self.manifest, self._sound = path, manifest, sound
         self.rows = self._read_whole_rows()
+        cut_last_line(path / TIMINGS)
+        self._states = {name: _state(path / name) for name in (LOCK, ROWS, SCORES)}
+
+    def _refuse_if_replaced(self) -> None:
+        """Raise UserError if the lock or the rows are not what they were after our last write."""
+        for name, before in self._states.items():
+            if _state(self.path / name) != before:
+                raise UserError(
+                    f"{self.path / name}: was deleted, replaced or changed while this run was"
+                    " writing. Nothing more is written. See that no other process writes this"
+                    " folder, then pass --resume"
+                )
 
     def _read_whole_rows(self) -> list[dict[str, Any]]:
         """The rows kept so far. A last line cut short by a crash is cut off the file too."""
@@ -190,6 +206,7 @@ class RunFolder:
 
     def write_manifest(self) -> None:
         """Put the manifest on disk, whole."""
+        self._refuse_if_replaced()
         write_atomically(self.path / MANIFEST, canonical(self.manifest) + "\n")
 
     def append(
@@ -199,25 +216,31 @@ class RunFolder:
         scores: Sequence[Scores] | None = None,
     ) -> None:
         """Add rows, each in one write, the seconds that each took, and where kept its scores."""
+        self._refuse_if_replaced()
         if scores is not None:  # first, so that no row is ever without its scores
             self._write(SCORES, map(encode_scores, rows, scores))
         self._write(ROWS, map(encode_kept, rows))
         self.rows += rows
-        with (self.path / TIMINGS).open("ab", buffering=0) as stream:
-            for row, taken in zip(rows, seconds, strict=True):
-                place = {key: row[key] for key in _PLACE if key in row}
-                stream.write(encode_row({**place, "seconds": round(taken, 7)}))
+        places = ({key: row[key] for key in _PLACE if key in row} for row in rows)
+        times = ({"seconds": round(taken, 7)} for taken in seconds)
+        self._write(TIMINGS, (encode_row(p | t) for p, t in zip(places, times, strict=True)))
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
         with (self.path / name).open("ab", buffering=0) as stream:
-            for line in lines:
-                if stream.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, "no room to write rows; free some, then --resume")
+            try:
+                for line in lines:
+                    if stream.write(line) < len(line):
+                        why = "no room to write rows; free some, then --resume"
+                        raise OSError(errno.ENOSPC, why)
+            finally:
+                if name in self._states:
+                    self._states[name] = _state_of(os.fstat(stream.fileno()))
 
     def rewrite(
         self, rows: list[dict[str, Any]], scores: Mapping[int, Scores] | None = None
     ) -> None:
         """Replace all rows in one step; `scores` are those of the rows that changed, by place."""
+        self._refuse_if_replaced()
         if scores:
             kept = (self.path / SCORES).read_bytes().splitlines(keepends=True)
             for i, changed in scores.items():
@@ -225,11 +248,37 @@ class RunFolder:
             write_atomically(self.path / SCORES, b"".join(kept))
         write_atomically(self.path / ROWS, b"".join(map(encode_kept, rows)))
         self.rows = rows
+        self._states |= {name: _state(self.path / name) for name in (ROWS, SCORES)}
 
     def time(self, **record: Any) -> None:
         """Add a line to timings.jsonl, which stands outside every promise of equality."""
-        with (self.path / TIMINGS).open("ab", buffering=0) as stream:
-            stream.write(encode_row(record))
+        self._refuse_if_replaced()
+        self._write(TIMINGS, [encode_row(record)])
+
+
+State = tuple[int, int, int]
+"""Device, inode and size of a file."""
+
+
+def _state_of(found: os.stat_result) -> State:
+    return found.st_dev, found.st_ino, found.st_size
+
+
+def _state(path: Path) -> State | None:
+    try:
+        return _state_of(path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def cut_last_line(path: Path) -> None:
+    """Remove what a full disk or a crash left of a last line; nothing if there is no file."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return
+    if not raw.endswith(b"\n"):
+        os.truncate(path, raw.rfind(b"\n") + 1)
 
 
 @contextmanager
@@ -251,7 +300,7 @@ def open_run(
 
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / ".lock")
+        lock = FileLock(path / LOCK)
         lock.acquire(timeout=0)
     except Timeout:
         raise UserError(

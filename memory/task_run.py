@@ -13,7 +13,7 @@ from chat_models.dry_run import Plan
 from chat_models.session import open_chats
 from harness.cause import cause_of
 from harness.errors import UserError
-from harness.files import write_atomically
+from harness.files import file_name, write_atomically
 from harness.fingerprint import canonical, short_hash
 from harness.item_run import Done, is_item_row, run_items
 from harness.progress import progress
@@ -74,7 +74,7 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
         }
         path, on_existing = options.out, options.on_existing
         if path is None:
-            name = f"{task.name}-{options.system}".replace(":", "-")[:60]
+            name = file_name(f"{task.name}-{options.system}")[:60]
             path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
             on_existing = "resume" if on_existing == "refuse" else on_existing
         with open_run(path, fingerprint, on_existing, sound=is_item_row) as folder:

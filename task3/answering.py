@@ -22,7 +22,7 @@ from corpus.pools import Pool, Strategy
 from corpus.records import Memory, Task3Row
 from harness.configurations import Configuration
 from harness.errors import UserError
-from harness.files import write_atomically
+from harness.files import file_name, write_atomically
 from harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
 from harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
@@ -222,7 +222,7 @@ def run_answers(config: AnswerConfig) -> Outcome:
         fingerprint = work.fingerprint()
         path, on_existing = config.out, config.on_existing
         if path is None:
-            name = config.model.replace(":", "-").replace("/", "-")[-40:]
+            name = file_name(config.model[-40:])
             path = Path("runs") / f"task3-answer-{name}-{short_hash(fingerprint)}"
             on_existing = "resume" if on_existing == "refuse" else on_existing
         with open_run(path, fingerprint, on_existing, is_item_row) as folder:

@@ -15,6 +15,7 @@ from chat_models.session import Chats, open_chats
 from corpus.material import Material
 from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
+from harness.files import file_name
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.progress import progress
 from harness.run_folder import RunFolder, open_run, say_reused
@@ -53,7 +54,7 @@ def _run(config: SweepConfig, chats: Chats) -> Outcome:
     fingerprint = _fingerprint(config, material, retrievers)
     path, on_existing = config.out, config.on_existing
     if path is None:
-        name = "+".join(retrievers)[:60]
+        name = file_name("+".join(retrievers))[:60]
         path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
         on_existing = "resume" if on_existing == "refuse" else on_existing
     if config.retry_failed:

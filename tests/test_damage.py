@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.exporting import export_trec
-from analysis.runs import read_run
+from analysis.runs import read_run, seconds_a_row, seconds_by_label
 from chat_models.base import Rung, Usage
 from chat_models.cache import ReplyCache, Stored
 from corpus.records import MemoryItem
@@ -418,6 +418,113 @@ def test_vectors_of_the_version_before_are_kept(tmp_path: Path) -> None:
     )
     store = EmbeddingStore(path)
     assert store.recall_settings({"model": "m"}) == {"weights": "w", "model": "m"}
-    [(places, rows, cut)] = store.read({"weights": "w"}, ["oak", "tea"])
+    [(places, rows, cut, _)] = store.read({"weights": "w"}, ["oak", "tea"])
     assert (places.tolist(), rows.tolist(), cut.tolist()) == ([1], [[1, 2, 3]], [True])
     assert [space.vectors for space in store.spaces()] == [2]
+
+
+# --- under a run: a full disk, and what others delete
+
+
+def test_a_torn_line_of_timings_is_dropped_by_a_resumed_run(tmp_path: Path) -> None:
+    run = small_sweep(tmp_path / "run")
+    rows, timings = run / "rows.jsonl", run / "timings.jsonl"
+    whole, times = rows.read_bytes(), timings.read_bytes().splitlines(keepends=True)
+    rows.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    for end in (1, 30, len(times[-1]) - 1):
+        timings.write_bytes(b"".join(times[:-1]) + times[-1][:end])
+        rows.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+        small_sweep(run, on_existing="resume")
+        assert rows.read_bytes() == whole
+        lines = timings.read_bytes().splitlines()
+        assert all(isinstance(json.loads(line), dict) for line in lines)
+    # As an older version went on after one.
+    timings.write_bytes(times[0] + times[1][:9] + times[1] + times[2])
+    assert len(seconds_a_row(run, "overlap", 5)) == 1  # the third line alone
+    assert set(seconds_by_label(run)) == {"overlap"}
+
+
+def test_a_disk_that_is_full_for_timings_is_one_error_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.open
+
+    class Short:
+        """A stream whose writes are cut after ten bytes, as those of a full disk are."""
+
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> "Short":
+            return self
+
+        def __exit__(self, *ignored: object) -> None:
+            self.stream.close()
+
+        def write(self, data: bytes) -> int:
+            return int(self.stream.write(data[:10]))
+
+        def fileno(self) -> int:
+            return int(self.stream.fileno())
+
+    def opened(path: Path, mode: str = "r", *more: Any, **options: Any) -> Any:
+        stream = real(path, mode, *more, **options)
+        return Short(stream) if path.name == "timings.jsonl" and "a" in mode else stream
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", opened)
+        with pytest.raises(OSError, match="no room"):
+            small_sweep(tmp_path / "run")
+    small_sweep(tmp_path / "run", on_existing="resume")
+    small_sweep(tmp_path / "unbroken")
+    names = ("rows.jsonl", "summary.json", "manifest.json")
+    for name in names:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes()
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "longer"])
+@pytest.mark.parametrize("name", [".lock", "rows.jsonl"])
+def test_a_run_whose_lock_or_rows_are_taken_away_stops_in_one_line(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    run, said = tmp_path / "run", None
+    with open_run(run, {}, "refuse", sound=is_item_row) as folder:
+        run_items(folder, {"a": Done}, label="items")
+        path = run / name
+        if how == "deleted":
+            path.unlink()
+        elif how == "replaced":
+            (run / "other").write_bytes(path.read_bytes())
+            (run / "other").replace(path)
+        else:
+            with path.open("ab") as stream:
+                stream.write(b"{}\n")
+        left = path.read_bytes() if path.exists() else None
+        rows = (run / "rows.jsonl").read_bytes() if name == ".lock" else left
+        works = {"a": Done, "b": Done}
+        said = refused(lambda: run_items(folder, works, label="items"))
+        assert said is not None
+        assert f"{path}: was deleted, replaced or changed" in said
+        for write in (
+            folder.write_manifest,
+            lambda: folder.rewrite([]),
+            lambda: folder.time(seconds=1),
+        ):
+            assert refused(write) == said
+    assert (path.read_bytes() if path.exists() else None) == left
+    assert ((run / "rows.jsonl").read_bytes() if rows is not None else None) == rows
+
+
+def test_a_second_run_in_a_folder_whose_lock_was_deleted_stops_the_first(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    works = dict.fromkeys("abc", Done)
+    with open_run(run, {}, "refuse", sound=is_item_row) as first:
+        run_items(first, {"a": Done}, label="items")
+        (run / ".lock").unlink()
+        with open_run(run, {}, "resume", sound=is_item_row) as second:
+            run_items(second, works, label="items")
+            assert "was deleted, replaced" in (
+                refused(lambda: run_items(first, works, label="i")) or ""
+            )
+            assert len(second.rows) == 3
+    assert len(read_rows(run / "rows.jsonl", is_item_row)[0]) == 3

@@ -1,5 +1,6 @@
 """Writing whole or not at all: drafts that are nobody's, links laid at their names, full disks."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from analysis.exporting import export_trec
+from harness.configurations import Configuration
+from harness.errors import UserError
 from harness.files import drafted_folder, file_name, write_atomically, written_whole
+from task3.config import SweepConfig
+from task3.run import run_sweep
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from analysis.exporting import export_trec
+from harness.configurations import Configuration
+from harness.errors import UserError
 from harness.files import drafted_folder, written_whole
 path = Path(sys.argv[1])
 with written_whole(path) as stream, drafted_folder(path.with_name("folder")) as folder:
@@ -134,3 +143,33 @@ def test_a_new_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
 )
 def test_a_derived_name_is_one_part_of_a_path(text: str, name: str) -> None:
     assert file_name(text) == name
+
+
+@pytest.mark.parametrize("label", ["../../outside", "/{place}/outside", "a/b", "..", "a\nb", ""])
+def test_a_manifest_with_a_label_that_is_a_path_is_refused(tmp_path: Path, label: str) -> None:
+    label = label.replace("/{place}", str(tmp_path))
+    out, deep = tmp_path / "run", tmp_path / "in" / "exported"
+    run_sweep(
+        SweepConfig(
+            (Configuration("theirs", "overlap", {}),),
+            distractors=(5,),
+            out=out,
+            ks=(1,),
+            limit=2,
+            keep_scores=True,
+        )
+    )
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["fingerprint"]["retrievers"][0]["label"] = label
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("rows.jsonl", "scores.jsonl"):  # without checks, as an older version wrote them
+        lines = [json.loads(line) for line in (out / name).read_text().splitlines()]
+        for line in lines:
+            line["retriever"] = label
+            del line["check"]
+        (out / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=r"manifest\.json: .* is no label of a retriever") as caught:
+        export_trec(out, None, deep)
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -17,7 +17,7 @@ import pytest
 from corpus import Memory
 from harness.configurations import Configuration
 from harness.errors import UserError
-from harness.files import write_atomically
+from harness.files import write_atomically, written_whole
 from harness.fingerprint import canonical, difference, short_hash
 from harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
@@ -241,8 +241,8 @@ def test_an_interrupted_write_leaves_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match=r"."):
         write_atomically(tmp_path / "taken", "new")  # a folder cannot be replaced by a file
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(target, "lone \ud83d surrogate")
+    with pytest.raises(TypeError), written_whole(target) as stream:
+        stream.write("text, not bytes")  # type: ignore[arg-type]
     assert target.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["summary.json", "taken"]
 
