@@ -67,7 +67,7 @@ def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve
         if by_both[label, strategy] > 1:
             folder = run.path.resolve().name
             name += f" ({folder if folders[folder] == 1 else run.path})"
-        name += _share_scored(mine, _rows_of_a_cell(run))
+        name += _share_scored(mine, run.rows_of_a_cell)
         figures = [c["recall"][str(k)] for c in mine]
         columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high", "chance")}
         source = str(run.path.resolve()) if by_folder else strategy
@@ -79,12 +79,6 @@ def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve
 def _scored_cells(run: Run, label: str, ks: Sequence[int]) -> list[Mapping[str, Any]]:
     cells = run.summary(ks)["cells"]
     return [c for c in cells if c["retriever"] == label and "recall" in c]
-
-
-def _rows_of_a_cell(run: Run) -> int:
-    """How many rows a label has at a size once the run is finished."""
-    prints = run.manifest["fingerprint"]
-    return int(prints["data"]["queries"]) * len(prints["pools"]["seeds"])
 
 
 def _share_scored(cells: Sequence[Mapping[str, Any]], rows: int) -> str:
@@ -99,7 +93,7 @@ def gaps(runs: Sequence[Run], k: int) -> list[str]:
     """What the picture of these runs does not show, or shows over a part of the rows."""
     lines = []
     for run in runs:
-        rows = _rows_of_a_cell(run)
+        rows = run.rows_of_a_cell
         sizes = run.manifest["fingerprint"]["pools"].get("distractors", [])
         for label in run.labels:
             cells = _scored_cells(run, label, (k,))

@@ -73,9 +73,9 @@ def draw_frontier(
 
 
 def _name(point: Point) -> str:
-    """Its label, and if some rows failed, of how many its recall is the mean."""
-    part = f" ({point.scored} of {point.attempted})" if point.scored < point.attempted else ""
-    return point.label + part
+    """Its label, and if some rows failed or are missing, of how many its recall is the mean."""
+    rows = max(point.rows, point.attempted)
+    return point.label + (f" ({point.scored} of {rows})" if point.scored < rows else "")
 
 
 def _dress(

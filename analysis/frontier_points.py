@@ -42,6 +42,8 @@ class Point:
     estimated: int
     attempted: int
     scored: int
+    rows: int = 0
+    """Of the finished run; more than `attempted` if it was stopped."""
 
 
 def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int, list[Point]]:
@@ -133,6 +135,7 @@ def _point(run: Run, label: str, name: str, size: int, k: int) -> Point:
         cell.get("estimated_calls", 0),
         cell["attempted"],
         cell["scored"],
+        run.rows_of_a_cell,
     )
 
 
@@ -209,6 +212,9 @@ def remarks(points: Sequence[Point], axis: str) -> list[str]:
         if point.scored < point.attempted:
             failed = point.attempted - point.scored
             lines.append(f"{point.label}: {failed} of {point.attempted} rows failed, not in recall")
+        if point.attempted < point.rows:
+            missing = point.rows - point.attempted
+            lines.append(f"{point.label}: {missing} of {point.rows} rows are not run yet")
     if axis == "ms":
         lines.append("milliseconds are those of the run: replies from the cache take next to none")
     return lines

@@ -40,6 +40,12 @@ class Run:
         """The labels of its retrievers, in order."""
         return tuple(entry["label"] for entry in self.manifest["fingerprint"]["retrievers"])
 
+    @property
+    def rows_of_a_cell(self) -> int:
+        """How many rows a label has at a size once the run is finished."""
+        prints = self.manifest["fingerprint"]
+        return int(prints["data"]["queries"]) * len(prints["pools"]["seeds"])
+
     def summary(self, ks: Sequence[int]) -> Mapping[str, Any]:
         """Its summary for any `ks`."""
         key = tuple(ks)

@@ -314,3 +314,19 @@ def test_points_without_amounts_are_no_picture() -> None:
             ["t"],
             Path("x.png"),
         )
+
+
+def test_a_run_that_was_stopped_says_how_much_of_it_is_drawn(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import analysis.frontier_picture as picture
+
+    kept: list[Any] = []
+    monkeypatch.setattr(picture, "save", lambda figure, out: kept.append(figure))
+    folder = sweep(place, "run", model("llm", 5, 100), distractors=(4,))
+    lines = (folder / "rows.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "rows.jsonl").write_bytes(b"".join(lines[:5]))
+    result = CliRunner().invoke(app, ["run"])
+    assert result.exit_code == 0, result.stderr
+    assert "llm: 3 of 8 rows are not run yet" in result.stderr
+    assert "llm (5 of 8)" in [text.get_text() for text in kept[0].axes[0].texts]
