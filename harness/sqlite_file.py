@@ -81,7 +81,7 @@ def explain(
         or (failed and _free(path) < _FULL)
     ):
         return (
-            f"the disk is full, so the {what} cannot be written ({why}). What it holds is kept:"
+            f"the disk is full, so the {what} cannot be written ({why}). Nothing stored is lost:"
             " free some space and run this again, or give"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -214,7 +214,15 @@ class SqliteFile:
         unchanging = not wal.exists() or not wal.stat().st_size
         uri = f"{self.path.resolve().as_uri()}?mode=ro" + "&immutable=1" * unchanging
         connection = self._connect(uri, uri=True)
-        version = self._checked(connection, self._version)
+        try:
+            version = self._checked(connection, self._version)
+        except sqlite3.OperationalError as error:
+            if unchanging:
+                raise
+            raise self._complaint(
+                f"the latest changes of the {self.kind.name} cannot be read here ({error})."
+                f" Copy it, and the -wal file beside it, to a writable folder, or give"
+            ) from None
         if version == self.kind.schema:
             return connection
         if version is None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from indexes import memory_store
 from indexes.build import app as build_app
+from indexes.choose import open_index
 from indexes.errors import NotAnIndex
 from indexes.memory_store import MemoryStore
 
@@ -56,7 +57,7 @@ def test_a_store_replaced_while_it_is_read_is_of_one_build(
 ) -> None:
     store = tmp_path / "store"
     build(store, "alpha")
-    real, once = memory_store.open_index, [True]
+    real, once = open_index, [True]
 
     def interrupted(path: Path) -> Any:
         if once and when == "before the index":
@@ -82,11 +83,10 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
 ) -> None:
     store = tmp_path / "store"
     build(store, "alpha")
-    real = memory_store.open_index
 
     def interrupted(path: Path) -> Any:
         build(store, "beta")
-        return real(path)
+        return open_index(path)
 
     monkeypatch.setattr(memory_store, "open_index", interrupted)
     monkeypatch.setattr(memory_store, "_PAUSE", 0)
@@ -115,7 +115,8 @@ def test_a_process_that_builds_again_and_again_is_never_mixed_up(tmp_path: Path)
         assert other.stdout is not None
         try:
             assert other.stdout.readline() == "ready\n"
-            seen, opened = [], 0
+            seen: list[str] = []
+            opened = 0
             while opened < 40 or len(set(seen)) < 2:
                 try:
                     seen.append(word_of(MemoryStore(store)))
