@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder of task3.sweep --keep-scores.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of task3.sweep.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")],
     what: Annotated[
         str,
@@ -25,18 +25,21 @@ def export(
         Path | None, typer.Option(help="The data of the sweep. Default: the embedded sample.")
     ] = None,
 ) -> None:
-    """Write a finished run as files that other tools read. A file that is there is replaced."""
+    """Write a finished run as files that other tools read. Existing files are replaced.
+
+    A run without --keep-scores has the best ten memories of each pool.
+    """
     from analysis.exporting import export_pools, export_predictions, export_trec
     from corpus.errors import DataError
     from harness.cli import one_line_errors
     from harness.errors import UserError
-    from harness.terminal import say
+    from harness.terminal import note, say
 
     with one_line_errors(DataError, OSError):
         kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
         if what not in kinds:
             raise UserError(f"--what {what}: choose one of {', '.join(kinds)}")
-        say(*kinds[what](run, data, out))
+        say(*kinds[what](run, data, out, note))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.metrics import ranked
 from analysis.official import prediction_row
-from analysis.rows import failed_row, scored_row
+from analysis.rows import TOP, failed_row, scored_row
 from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
 from corpus.custom import is_custom
@@ -23,10 +23,14 @@ from harness.checksums import unseal
 from harness.errors import UserError
 from harness.files import file_name, write_atomically
 from harness.fingerprint import difference
-from harness.run_folder import MANIFEST, SCORES, encode_row, is_count
+from harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count
 
 _PLACE = ("query", "retriever", "distractors", "pool")
 _RANKS = (*_PLACE, "gold", "above", "tied", "top")
+
+
+def _ignore(line: str) -> None:
+    """What is told without a listener."""
 
 
 class _Cell(NamedTuple):
@@ -81,11 +85,14 @@ def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     return data, pools
 
 
-def export_trec(path: Path, data: Path | None, out: Path) -> list[Path]:
+def export_trec(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
     """Write `LABEL.d<N>.run` and `d<N>.qrels` for every label and size of the run in `path`.
 
     With several pool seeds the names have `.s<seed>` besides. A failed row has no line in a run.
-    Raises UserError where the run didn't keep its scores, or was made on other data.
+    Of a run that kept no scores, a run file holds the best TOP memories of each pool; `tell` gets
+    one line about it. Raises UserError if the run was made on other data.
     """
     run = read_run(path)
     material = material_of(run, data)
@@ -99,12 +106,19 @@ def export_trec(path: Path, data: Path | None, out: Path) -> list[Path]:
         if cell.label == run.labels[0]:
             golds = qrel_lines(row.benchmark_id, names, pool.golds)
             lines.setdefault(out / f"{stem}.qrels", []).extend(golds)
+    if not (path / SCORES).exists():
+        tell(
+            f"{path} kept no scores: a .run file holds the best {TOP} memories of each pool, with"
+            " scores of 7 digits. Measures deeper than that need a sweep with --keep-scores"
+        )
     return _write(
         out, {file: "".join(f"{line}\n" for line in text) for file, text in lines.items()}
     )
 
 
-def export_pools(path: Path, data: Path | None, out: Path) -> list[Path]:
+def export_pools(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
     """Write `d<N>.pools.jsonl`, the pools of the run in `path`, as a user's own file has them.
 
     Each memory carries the document number that a TREC run is to name it by.
@@ -133,11 +147,15 @@ def _own_row(material: Material, row: Task3Row, pool: Pool) -> dict[str, Any]:
     }
 
 
-def export_predictions(path: Path, data: Path | None, out: Path) -> list[Path]:
+def export_predictions(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
     """Write `LABEL.d<N>.predictions.jsonl`, official rows, from a run on released pools.
 
-    The choice among ties is that of `task3.predict` with the run's seed. Raises UserError for a
-    run on other pools, where a memory has no stored id.
+    The choice among ties is that of `task3.predict` with the run's seed. If the run kept no scores
+    and all TOP memories of a row tie, more may tie with them: the query gets no prediction, and
+    `tell` one line with how many did not. Raises UserError for a run on other pools, where a memory
+    has no stored id.
     """
     run = read_run(path)
     if run.manifest["fingerprint"]["pools"]["strategy"] != "released":
@@ -148,34 +166,47 @@ def export_predictions(path: Path, data: Path | None, out: Path) -> list[Path]:
         for size, file in material.data.released.items()
     }
     files: dict[Path, bytes] = {}
+    cut = 0
     for cell, row, _, scores in _scored(run, material):
         file = out / f"{file_name(cell.label)}.d{cell.size}.predictions.jsonl"
         files.setdefault(file, b"")
-        if scores is not None:
+        if scores is not None and _cut_tie(scores):
+            cut += 1
+        elif scores is not None:
             given = by_id[cell.size][row.benchmark_id]
             seed = run.manifest["fingerprint"]["seed"]
             files[file] += encode_row(prediction_row(cell.label, given, scores, seed)[0])
+    if cut:
+        tell(
+            f"{path} kept no scores, and in {cut} rows all of the best {TOP} memories tie: no"
+            " prediction for these. They need a sweep with --keep-scores"
+        )
     return _write(out, files)
 
 
 def _scored(
     run: Run, material: Material
 ) -> Iterator[tuple[_Cell, Task3Row, Pool, NDArray[np.float32] | None]]:
-    """Every row of a run with its pool and its scores, None where it failed."""
+    """Every row of a run with its pool and its scores, None if it failed.
+
+    Of a run that kept no scores, the scores of the row's `top`, and -inf for all other memories.
+    """
     path = run.path / SCORES
     if not path.exists():
-        raise UserError(f"{run.path}: kept no scores. Run the sweep with --keep-scores")
-    plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
-    if len(run.rows) != len(plan) * len(run.labels):
-        raise UserError(
-            f"{run.path}: has {len(run.rows)} of {len(plan) * len(run.labels)} rows."
-            " Finish it with --resume"
-        )
+        if "kept" in run.manifest["fingerprint"]:
+            raise UserError(f"{path}: is missing. Start the sweep again with --overwrite")
+        for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
+            place = given.benchmark_id, cell.label, cell.size
+            head = failed_row(place, material.pools.texts(pool), pool.golds, "")
+            if any(row[key] != head[key] for key in (*_PLACE, "gold")):
+                raise UserError(
+                    f"{run.path / ROWS}:{number}: not the row of its pool."
+                    " Start the sweep again with --overwrite"
+                )
+            yield cell, given, pool, None if row["error"] is not None else _top(row, len(pool))
+        return
     with path.open("rb") as stream:
-        for number, row in enumerate(run.rows):
-            cell = _Cell(run.labels[number // len(plan)], *plan[number % len(plan)][:2])
-            query = plan[number % len(plan)][2]
-            given, pool = material.pools.rows[query], material.pools.pools[cell[1:]][query]
+        for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
             memories = material.pools.texts(pool)
             kept = _read_line(stream.readline())
             scores = None if row["error"] is not None else _read_scores(kept, len(pool))
@@ -189,7 +220,7 @@ def _scored(
                 row[key] != again[key] for key in _RANKS
             ):
                 raise UserError(
-                    f"{path}:{number + 1}: not the scores of its row."
+                    f"{path}:{number}: not the scores of its row."
                     " Start the sweep again with --overwrite"
                 )
             yield cell, given, pool, scores
@@ -198,6 +229,35 @@ def _scored(
                 f"{path}: has more lines than the run has rows."
                 " Start the sweep again with --overwrite"
             )
+
+
+def _cells(
+    run: Run, material: Material
+) -> Iterator[tuple[Mapping[str, Any], _Cell, Task3Row, Pool]]:
+    """Every row of a finished run with what it is of."""
+    plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
+    if len(run.rows) != len(plan) * len(run.labels):
+        raise UserError(
+            f"{run.path}: has {len(run.rows)} of {len(plan) * len(run.labels)} rows."
+            " Finish it with --resume"
+        )
+    for number, row in enumerate(run.rows):
+        cell = _Cell(run.labels[number // len(plan)], *plan[number % len(plan)][:2])
+        query = plan[number % len(plan)][2]
+        yield row, cell, material.pools.rows[query], material.pools.pools[cell[1:]][query]
+
+
+def _top(row: Mapping[str, Any], size: int) -> NDArray[np.float32]:
+    scores = np.full(size, -np.inf, np.float32)
+    for position, score in row["top"]:
+        scores[position] = score
+    return scores
+
+
+def _cut_tie(scores: NDArray[np.float32]) -> bool:
+    """Whether more memories may share the best score than the scores show."""
+    known = scores[np.isfinite(scores)]
+    return len(known) < len(scores) and bool((known == known.max()).all())
 
 
 def _read_line(line: bytes) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def documents(memories: Sequence[Memory]) -> list[str]:
 def run_lines(
     query: str, names: Sequence[str], scores: NDArray[np.float32], tag: str
 ) -> Iterator[str]:
-    """`qid Q0 docno rank score tag`, best first, equal scores by position."""
+    """`qid Q0 docno rank score tag`, best first, equal scores by position; no line for -inf."""
     asked = quote(query, safe="")
-    for rank, i in enumerate(display_order(scores, len(scores)), 1):
+    for rank, i in enumerate(display_order(scores, int(np.isfinite(scores).sum())), 1):
         yield f"{asked} Q0 {names[i]} {rank} {scores[i]:.9g} {tag}"
 
 

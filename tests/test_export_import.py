@@ -18,7 +18,7 @@ from analysis.export import app as export_app
 from analysis.import_command import app as import_app
 from analysis.runs import read_run
 from harness.configurations import Configuration
-from harness.run_folder import read_manifest
+from harness.run_folder import encode_row, read_manifest
 from retrievers.base import Retriever, RetrieverError
 from task3.config import SweepConfig
 from task3.run import run_sweep
@@ -365,9 +365,7 @@ def test_words_that_make_no_sense(own: Path, words: list[str], said: str) -> Non
 
 def test_what_export_refuses(own: Path) -> None:
     run = sweep(own, "Distinct")
-    sweep(own, "Distinct", out="bare", keep_scores=False)
     data = ["--data", "own.jsonl"]
-    refused(export_app, ["bare", "--out", "e", *data], "--keep-scores")
     refused(export_app, ["run", "--out", "e"], "other data")
     refused(export_app, ["run", "--out", "e", *data, "--what", "xml"], "--what xml")
     refused(export_app, ["nowhere", "--out", "e", *data], "not a run folder")
@@ -388,3 +386,68 @@ def test_predictions_need_released_pools(write_release: WriteRelease, tmp_path: 
     run = sweep(data, "Distinct", out=str(tmp_path / "run"), distractors=(6,))
     words = [str(run), "--out", str(tmp_path / "e"), "--data", str(data), "--what", "predictions"]
     refused(export_app, words, "--pools released")
+
+
+def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
+    """The README's `analysis.export runs/A` failed on every run that its commands make."""
+    sweep(own, "Coarse", "Flaky")
+    export("run", "--out", "whole", "--data", "own.jsonl")
+    sweep(own, "Coarse", "Flaky", out="bare", keep_scores=False)
+    words = ["bare", "--out", "part", "--data", "own.jsonl"]
+    found = CliRunner().invoke(export_app, words)
+    assert found.exit_code == 0, found.stderr
+    assert found.stderr.count("\n") == 1
+    assert "bare kept no scores: a .run file holds the best 10 memories" in found.stderr
+    assert Path("part/d11.qrels").read_text() == Path("whole/d11.qrels").read_text()
+    for name in ("Coarse", "Flaky"):
+        part, whole = (
+            [line.split() for line in Path(f"{folder}/{name}.d11.run").read_text().splitlines()]
+            for folder in ("part", "whole")
+        )
+        assert part == [line for line in whole if int(line[3]) <= 10]
+    # The first ten places decide every measure at 10 and below.
+    measures = [R @ 3, P @ 5, Success @ 1]
+    run = ir_measures.read_trec_run("part/Flaky.d11.run")
+    qrels = list(ir_measures.read_trec_qrels("part/d11.qrels"))
+    assert ir_measures.calc_aggregate(measures, qrels, run) == ir_measures.calc_aggregate(
+        measures, qrels, ir_measures.read_trec_run("whole/Flaky.d11.run")
+    )
+
+
+def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
+    run = sweep(own, "Distinct", keep_scores=False)
+    rows = read_run(run).rows
+    swapped = [{**row, "pool": rows[1]["pool"]} if row is rows[0] else row for row in rows]
+    (run / "rows.jsonl").write_bytes(b"".join(map(encode_row, swapped)))
+    words = ["run", "--out", "exported", "--data", "own.jsonl"]
+    refused(export_app, words, "rows.jsonl:1: not the row of its pool")
+    assert not Path("exported").exists()
+
+
+def test_predictions_from_rows_are_those_from_scores(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    data = released(write_release)
+    found = {}
+    for keep in (True, False):
+        out = tmp_path / str(keep)
+        options = {"pools": "released", "distractors": (6,), "keep_scores": keep}
+        run = sweep(data, "Flaky", "constant", out=str(out / "run"), **options)
+        words = [str(run), "--out", str(out), "--data", str(data), "--what", "predictions"]
+        found[keep] = [file.read_text() for file in export(*words)]
+    assert found[True] == found[False]
+    assert [len(text.splitlines()) for text in found[True]] == [7, 9]
+
+
+def test_a_tie_that_rows_do_not_show_whole_gives_no_prediction(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    data = write_release([(f"what {i}", [f"note {i} {j}" for j in range(12)], 3) for i in range(4)])
+    options = {"pools": "released", "distractors": (11,), "keep_scores": False}
+    run = sweep(data, "constant", "Distinct", out=str(tmp_path / "run"), **options)
+    words = [str(run), "--out", str(tmp_path), "--data", str(data), "--what", "predictions"]
+    result = CliRunner().invoke(export_app, words)
+    assert result.exit_code == 0, result.stderr
+    assert "in 4 rows all of the best 10 memories tie: no prediction" in result.stderr
+    assert (tmp_path / "constant.d11.predictions.jsonl").read_text() == ""
+    assert len((tmp_path / "Distinct.d11.predictions.jsonl").read_text().splitlines()) == 4

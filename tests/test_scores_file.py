@@ -223,7 +223,7 @@ def test_scores_gone_or_short_are_one_line(data: Path, tmp_path: Path) -> None:
     assert_one_line(command(*words, "--resume"), "scores.jsonl: is missing", "--overwrite")
     exported = ("--out", tmp_path / "e", "--data", data)
     result = CliRunner().invoke(export_app, [str(out), *map(str, exported)])
-    assert_one_line(result, "kept no scores")
+    assert_one_line(result, "scores.jsonl: is missing", "--overwrite")
 
 
 @pytest.mark.parametrize("folder", ["scores.jsonl", "rows.jsonl"])
