@@ -45,7 +45,8 @@ class Groups:
         touched = np.unique(self.nodes[places])
         self.ids, self.nodes = np.delete(self.ids, places), np.delete(self.nodes, places)
         first, last = self._bounds(touched)
-        return touched[first == last]
+        emptied: Nodes = touched[first == last]
+        return emptied
 
     def used(self, count: int) -> NDArray[np.bool_]:
         """Which of the nodes 0 to `count` - 1 have an id, (count,)."""

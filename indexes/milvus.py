@@ -6,9 +6,12 @@ machine: docs/scale.md says when, how, and what a cluster of which size holds.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -31,6 +34,7 @@ from indexes.base import (
 )
 from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, UnknownId
 from indexes.files import read_header, write_index
+from indexes.groups import digests
 from indexes.tokens import MultilingualTokens
 
 Structure = Literal["FLAT", "IVF_FLAT", "HNSW"]
@@ -78,6 +82,11 @@ class Milvus(MutableIndex[Vectors]):
     Milvus searches vectors by; `effort` its ef or nprobe. Texts are searched by Milvus's own BM25
     over the house's tokens.
 
+    Memories with one vector and one text are one row, the node, with the id of the first; the
+    others' ids are rows of a second collection, NAME_repeats, made when it is needed. Otherwise
+    copies of a vector would cut a graph apart. A node whose own id is removed while others have it
+    is marked there by the id -1 - node. A collection of an earlier version has a row for each id.
+
     Raises ServerAway where nobody answers. Which of equal scores come first at the cut is Milvus's
     choice, so `exact` isn't promised even of FLAT.
     """
@@ -108,6 +117,8 @@ class Milvus(MutableIndex[Vectors]):
         self.structure, self.effort, self.timeout = structure, effort, timeout
         self.tokens = MultilingualTokens()
         self._known = False
+        self._keyed = True  # whether the collection has keys to find a node by
+        self._repeats = False  # whether there is a second collection
 
     # --- the connection
 
@@ -120,6 +131,8 @@ class Milvus(MutableIndex[Vectors]):
             except failure as error:
                 if "'released'" in str(error) and not last:  # as after a restart of the engine
                     self._client().load_collection(self.collection)
+                    if self._repeats:
+                        self._client().load_collection(self._others)
                     continue
                 if not any(words in str(error) for words in _AWAY):
                     raise IndexingError(
@@ -197,6 +210,27 @@ class Milvus(MutableIndex[Vectors]):
                 f" {width}, not {self.width}. Give another collection"
             )
         client.load_collection(self.collection)
+        self._keyed = any(field["name"] == "key" for field in fields)
+        self._repeats = self._keyed and bool(client.has_collection(self._others))
+        if self._repeats:
+            client.load_collection(self._others)
+
+    @property
+    def _others(self) -> str:
+        return f"{self.collection}_repeats"
+
+    def _make_others(self, client: Any) -> None:
+        kinds = _pymilvus().DataType
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", kinds.INT64, is_primary=True)
+        schema.add_field("node", kinds.INT64)
+        schema.add_field("unused", kinds.FLOAT_VECTOR, dim=2)  # Milvus wants a vector
+        indexes = client.prepare_index_params()
+        indexes.add_index("unused", index_type="FLAT", metric_type="IP")
+        client.create_collection(
+            self._others, schema=schema, index_params=indexes, consistency_level="Strong"
+        )
+        self._repeats = True
 
     def _make(self, client: Any) -> None:
         pymilvus = _pymilvus()
@@ -204,6 +238,7 @@ class Milvus(MutableIndex[Vectors]):
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", kinds.INT64, is_primary=True)
         schema.add_field("vector", kinds.FLOAT_VECTOR, dim=self.width)
+        schema.add_field("key", kinds.VARCHAR, max_length=32)
         schema.add_field("text", kinds.VARCHAR, max_length=LONGEST_TEXT)
         schema.add_field(
             "terms",
@@ -228,16 +263,22 @@ class Milvus(MutableIndex[Vectors]):
         client.create_collection(
             self.collection, schema=schema, index_params=indexes, consistency_level="Strong"
         )
-        self._known = True
+        self._known = self._keyed = True
+        self._repeats = False
 
     # --- contents
 
     def __len__(self) -> int:
         if not self._there():
             return 0
-        found = self._call(
-            lambda c: c.query(self.collection, filter="", output_fields=["count(*)"])
-        )
+        nodes = self._count(self.collection, "id >= 0")
+        if not self._repeats:
+            return nodes
+        others, marked = (self._count(self._others, f"id {sign} 0") for sign in (">=", "<"))
+        return nodes + others - marked
+
+    def _count(self, collection: str, which: str) -> int:
+        found = self._call(partial(_query, collection, which, ["count(*)"], None))
         return int(found[0]["count(*)"])
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
@@ -268,20 +309,58 @@ class Milvus(MutableIndex[Vectors]):
             raise RepeatedId(f"id {min(held)} is in the index already. Remove it first")
         if not self._there():
             self._call(self._make)
+        keys = [_key(vector, text) for vector, text in zip(vectors, kept, strict=True)]
+        nodes, there = self._nodes(given, keys)
         sent: list[int] = []
         try:
-            for part in _messages([4 * self.width + size for size in sizes]):
+            first = {node: i for i, node in reversed(list(enumerate(nodes))) if node not in there}
+            new = sorted(first.values())
+            for part in _messages([4 * self.width + sizes[i] for i in new]):
                 rows = [
-                    {"id": int(given[i]), "vector": vectors[i], "text": kept[i], "terms": terms[i]}
-                    for i in part
+                    {"id": nodes[i], "vector": vectors[i], "text": kept[i], "terms": terms[i]}
+                    | ({"key": keys[i]} if self._keyed else {})
+                    for i in (new[j] for j in part)
                 ]
                 sent += [row["id"] for row in rows]  # before: an answer may get lost
                 # Upserting, a message that is sent again after a lost answer changes nothing.
                 self._call(partial(_upsert, self.collection, rows))
+            repeats = {int(i): node for i, node in zip(given, nodes, strict=True) if i != node}
+            sent += repeats
+            self._mark(repeats)
+            back = [-1 - int(i) for i, node in zip(given, nodes, strict=True) if i == node]
+            if self._repeats:  # a node whose own id comes back
+                self._delete(self._others, back)
         except BaseException:
             if sent:
-                self._forget(sent)
+                self._delete(self.collection, sent)
+                if self._repeats:
+                    self._delete(self._others, sent)
             raise
+
+    def _nodes(self, given: Ids, keys: Sequence[str]) -> tuple[list[int], set[int]]:
+        """The node of each id, and which nodes are there already."""
+        if not self._keyed:
+            return [int(i) for i in given], set()
+        known: dict[str, int] = {}
+        for part in _parts(sorted(set(keys)), _BATCH):
+            which = f"key in {json.dumps(part)}"
+            rows = self._call(partial(_query, self.collection, which, ["id", "key"], None))
+            known |= {row["key"]: int(row["id"]) for row in rows}
+        there = set(known.values())
+        taken = self._rows_of(self.collection, given.tolist()) if self._repeats else {}
+        for number, key in zip(given.tolist(), keys, strict=True):
+            # The id of a node that others still have can't be that of a new one.
+            free = number not in taken
+            known.setdefault(key, number if free else -2 - secrets.randbelow(2**62))
+        return [known[key] for key in keys], there
+
+    def _mark(self, nodes: Mapping[int, int]) -> None:
+        """Write ids behind their nodes, or marks of nodes without their own id."""
+        if nodes and not self._repeats:
+            self._call(self._make_others)
+        for part in _parts(list(nodes), _BATCH):
+            rows = [{"id": i, "node": nodes[i], "unused": [0.0, 0.0]} for i in part]
+            self._call(partial(_upsert, self._others, rows))
 
     def remove(self, ids: ArrayLike) -> None:
         """Forget these ids."""
@@ -292,19 +371,59 @@ class Milvus(MutableIndex[Vectors]):
         self._forget(given.tolist())
 
     def _forget(self, ids: list[int]) -> None:
-        for start in range(0, len(ids), _BATCH):
-            chunk = ids[start : start + _BATCH]
-            self._call(partial(_delete, self.collection, chunk))
+        if not self._repeats:
+            self._delete(self.collection, ids)
+            return
+        behind = self._rows_of(self._others, ids)
+        own = [i for i in ids if i not in behind]
+        self._mark({-1 - node: node for node in own})
+        self._delete(self._others, list(behind))
+        touched = sorted({*own, *(int(row["node"]) for row in behind.values())})
+        left = {node for node, found in self._behind(touched, 1).items() if found}
+        marked = self._rows_of(self._others, [-1 - node for node in touched])
+        empty = [n for n in touched if n not in left and (n < 0 or -1 - n in marked)]
+        self._delete(self.collection, empty)
+        self._delete(self._others, [-1 - node for node in empty])
+
+    def _behind(self, nodes: Sequence[int], most: int) -> dict[int, list[int]]:
+        """Ids behind each node, its own left out; all, or at least `most` of them."""
+        found: dict[int, list[int]] = {node: [] for node in nodes}
+        for part in _parts(nodes, _BATCH):
+            which = f"id >= 0 and node in {part}"
+            rows = self._call(partial(_query, self._others, which, ["id", "node"], MOST_HITS))
+            if len(rows) == MOST_HITS:  # maybe not all
+                rows = []
+                for node in part:
+                    which = f"id >= 0 and node == {node}"
+                    ask = partial(_query, self._others, which, ["id", "node"], most)
+                    rows += self._call(ask)
+            for row in rows:
+                found[int(row["node"])].append(int(row["id"]))
+        return found
+
+    def _delete(self, collection: str, ids: Sequence[int]) -> None:
+        for part in _parts(ids, _BATCH):
+            self._call(partial(_delete, collection, part))
+
+    def _rows_of(
+        self, collection: str, ids: Sequence[int], fields: Sequence[str] = ("id",)
+    ) -> dict[int, Any]:
+        """The rows of those of `ids` that a collection holds, by id."""
+        asked = ["id", "node"] if collection == self._others else list(fields)
+        found: dict[int, Any] = {}
+        for part in _parts(ids, _BATCH):
+            rows = self._call(partial(_get, collection, part, asked))
+            found |= {int(row["id"]): row for row in rows}
+        return found
 
     def _held(self, ids: Ids) -> set[int]:
         """Which of `ids` the collection holds."""
-        found: set[int] = set()
         if not self._there():
-            return found
-        for start in range(0, len(ids), _BATCH):
-            chunk = ids[start : start + _BATCH].tolist()
-            rows = self._call(partial(_get, self.collection, chunk, ["id"]))
-            found |= {int(row["id"]) for row in rows}
+            return set()
+        found = set(self._rows_of(self.collection, ids.tolist()))
+        if self._repeats:
+            found -= {-1 - i for i in self._rows_of(self._others, [-1 - i for i in found])}
+            found |= set(self._rows_of(self._others, ids.tolist()))
         return found
 
     def held(self, ids: ArrayLike) -> set[int]:
@@ -313,12 +432,17 @@ class Milvus(MutableIndex[Vectors]):
 
     def rows(self, ids: Sequence[int]) -> dict[int, tuple[str, Vectors]]:
         """Text and vector, (width,), of those of `ids` that are there."""
-        found: dict[int, tuple[str, Vectors]] = {}
-        for start in range(0, len(ids) if self._there() else 0, _BATCH):
-            chunk = [int(i) for i in ids[start : start + _BATCH]]
-            rows = self._call(partial(_get, self.collection, chunk, ["id", "text", "vector"]))
-            found |= {int(r["id"]): (r["text"], np.asarray(r["vector"], np.float32)) for r in rows}
-        return found
+        held = self._held(np.asarray(ids, np.int64)) if len(ids) else set()
+        node = {i: i for i in held}
+        if self._repeats:
+            behind = self._rows_of(self._others, sorted(held))
+            node |= {i: int(row["node"]) for i, row in behind.items()}
+        fields = ("id", "text", "vector")
+        found = self._rows_of(self.collection, sorted(set(node.values())), fields)
+        return {
+            i: (found[n]["text"], np.asarray(found[n]["vector"], np.float32))
+            for i, n in node.items()
+        }
 
     # --- search
 
@@ -375,7 +499,7 @@ class Milvus(MutableIndex[Vectors]):
             ]
             more = {"ranker": ranker, "limit": wanted, "output_fields": ["id"]}
             [rows] = self._call(partial(_hybrid, self.collection, requests, more))
-            found.append(_hits(rows, wanted))
+            found += self._ids_of([_hits(rows, wanted)], wanted)
         return found
 
     def _search(self, field: str, asked: Any, k: int) -> list[Hits]:
@@ -386,8 +510,28 @@ class Milvus(MutableIndex[Vectors]):
         for part in _parts(asked, max(1, 200_000 // wanted)):
             more = {"limit": wanted, "search_params": self._parameters(field, wanted)}
             rows = self._call(partial(_search, self.collection, field, part, more))
-            found += [_hits(one, wanted, lexical=field == "sparse") for one in rows]
+            nodes = [_hits(one, wanted, lexical=field == "sparse") for one in rows]
+            found += self._ids_of(nodes, wanted)
         return found
+
+    def _ids_of(self, found: Sequence[Hits], k: int) -> list[Hits]:
+        """Hits by id, made of hits by node; at most `k` for each query."""
+        if not self._repeats:
+            return list(found)
+        nodes = sorted({int(node) for hits in found for node in hits.ids})
+        behind = self._behind(nodes, k)
+        marks = self._rows_of(self._others, [-1 - node for node in nodes])
+        for node in nodes:
+            if node >= 0 and -1 - node not in marks:
+                behind[node].append(node)
+        return [
+            in_order(
+                np.array([i for node in hits.ids.tolist() for i in behind[node]], np.int64),
+                np.repeat(hits.scores, [len(behind[node]) for node in hits.ids.tolist()]),
+                k,
+            )
+            for hits in found
+        ]
 
     def _most(self, k: int) -> int:
         if as_k(k) > MOST_HITS:
@@ -458,6 +602,19 @@ def _delete(collection: str, ids: list[int], client: Any) -> Any:
 
 def _get(collection: str, ids: list[int], fields: list[str], client: Any) -> Any:
     return client.get(collection, ids=ids, output_fields=fields)
+
+
+def _query(collection: str, which: str, fields: list[str], limit: int | None, client: Any) -> Any:
+    more = {} if limit is None else {"limit": limit}
+    return client.query(collection, filter=which, output_fields=fields, **more)
+
+
+def _key(vector: Vectors, text: str) -> str:
+    """What tells a node from others: a digest of vector and text."""
+    [digest] = digests(vector[None])
+    return hashlib.blake2b(
+        bytes(digest).ljust(16, b"\0") + text.encode(), digest_size=16
+    ).hexdigest()
 
 
 def _search(collection: str, field: str, asked: Any, more: dict[str, Any], client: Any) -> Any:

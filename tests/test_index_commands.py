@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from indexes.build import app as build_app
 from indexes.copy import app as copy_app
 from indexes.memory_store import MemoryStore
+from indexes.milvus import Milvus
 from indexes.search import app as search_app
 from tests.conftest import write_lines
 
@@ -212,6 +213,22 @@ def test_a_copy_goes_on_where_it_stopped_and_agrees(place: Path, kind: str) -> N
         assert f"holds {held} memories, {new} new" in found.stdout
         if kind == "flat" and store == "all":
             assert "1.000 of the ten best" in found.stdout
+
+
+def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
+    """Each distinct memory is one row there, with all its ids behind it."""
+    lines = [{"text": TEXTS[i % 3] if i % 5 else f"{TEXTS[0]} since {i}"} for i in range(60)]
+    write_lines(place / "mine.jsonl", lines)
+    build("--out", "store", "--kind", "flat")
+    for new in (60, 0):
+        found = CliRunner().invoke(copy_app, ["store", "--to", "many.db"])
+        assert found.exit_code == 0, found.output
+        assert f"holds 60 memories, {new} new" in found.stdout
+        assert "1.000 of the ten best" in found.stdout
+    there = Milvus(384, address="many.db")
+    assert there.held(range(70)) == set(range(60))
+    assert there._count("memories", "id >= 0") == 12 + 3
+    there.close()
 
 
 def test_a_server_that_is_away_is_one_line(place: Path) -> None:

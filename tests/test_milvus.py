@@ -16,7 +16,7 @@ from indexes.choose import open_index
 from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, WrongWidth
 from indexes.milvus import LONGEST_TEXT, MOST_HITS, Milvus, _messages
 from tests.index_contract import MutableIndexContract
-from tests.test_indexes import WIDTH, unit_vectors
+from tests.test_indexes import WIDTH, phrases_and, unit_vectors
 
 _numbers = count()
 
@@ -46,6 +46,74 @@ class TestHNSW(MutableIndexContract):
 
     def items(self, seed: int, count: int) -> Any:
         return unit_vectors(seed, max(count, 400))[:count]
+
+
+def test_what_lies_between_three_phrases_is_found_by_its_own_vector() -> None:
+    others = unit_vectors(0, 100)
+    vectors, ids = phrases_and(others, 5_000)
+    index = fresh()
+    index.build(ids, vectors)
+    index.close()  # rows that were just written are searched one by one, not by the graph
+    assert len(index) == 5_100
+    assert [hit.ids[0] for hit in index.search(others, 1)] == list(range(100))
+    [near] = index.search(unit_vectors(5, 1), 50)
+    assert len(near.ids) == len(set(near.ids.tolist())) == 50
+    assert len(set(near.scores.tolist())) == 1
+
+
+def test_repeated_texts_are_found_under_all_ids_by_words_and_by_both() -> None:
+    index, vectors = fresh(), unit_vectors(0, 3)
+    rows = [0, 1, 0, 2, 0]
+    index.add(np.arange(5), vectors[rows], [TEXTS[row] for row in rows])
+    index.add([9, 8], vectors[[0, 0]], [TEXTS[0], "Another text of that vector"])
+    index.remove([0])
+    assert index.search_text(["green tea"], 9)[0].ids.tolist() == [2, 4, 9]
+    assert index.search_hybrid(vectors[:1], ["green tea"], 3)[0].ids.tolist() == [2, 4, 9]
+    assert set(index.search(vectors[:1], 4)[0].ids.tolist()) == {2, 4, 8, 9}
+    found = index.rows([0, 2, 8, 9])
+    assert {i: text for i, (text, _) in found.items()} == {
+        2: TEXTS[0],
+        8: "Another text of that vector",
+        9: TEXTS[0],
+    }
+    index.add([0], vectors[1:2], ["Comes back with something else"])
+    assert index.search_text(["comes back"], 1)[0].ids.tolist() == [0]
+    assert index.rows([9])[9][0] == TEXTS[0]
+    assert len(index) == 7
+    index.remove([0, 1, 2, 3, 4, 8, 9])
+    assert len(index) == 0
+    assert index._count(index.collection, "id < 0") == index._count(index._others, "id < 0") == 0
+
+
+def test_a_collection_of_the_version_before_is_read_and_added_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, vectors = fresh(), unit_vectors(0, 5)
+    real = index._make
+
+    class WithoutKey:
+        """A client whose schemas have no key, as they were."""
+
+        def __init__(self, client: Any) -> None:
+            self.client = client
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        def create_schema(self, **settings: Any) -> Any:
+            schema = self.client.create_schema(**settings)
+            add = schema.add_field
+            schema.add_field = lambda name, *a, **k: name == "key" or add(name, *a, **k)
+            return schema
+
+    monkeypatch.setattr(index, "_make", lambda client: real(WithoutKey(client)))
+    index._call(index._make)
+    again = Milvus(WIDTH, "a-model", index.address, index.collection)
+    again.add([1, 2, 3], vectors[[0, 0, 1]])
+    assert len(again) == 3
+    assert set(again.search(vectors[:1], 2)[0].ids.tolist()) == {1, 2}
+    again.remove([1])
+    assert again.held([1, 2, 3]) == {2, 3}
 
 
 @pytest.mark.parametrize("structure", ["FLAT", "IVF_FLAT"])
