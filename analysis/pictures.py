@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -129,8 +129,13 @@ def _default() -> str:
 
 def _installed() -> dict[str, str]:
     """Upright fonts of normal weight, by family, without those that have no outlines to draw."""
-    from matplotlib.font_manager import fontManager
+    from matplotlib.font_manager import findSystemFonts, fontManager
 
+    # matplotlib keeps a list from an earlier run: fonts that were installed since are not in it.
+    listed = {font.fname for font in fontManager.ttflist}
+    for path in sorted(set(findSystemFonts()) - listed):
+        with suppress(OSError, RuntimeError):  # a font of a kind that cannot be read
+            fontManager.addfont(path)
     return {
         font.name: font.fname
         for font in fontManager.ttflist

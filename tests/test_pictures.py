@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -203,6 +204,20 @@ def test_a_font_that_has_the_characters_is_used(monkeypatch: pytest.MonkeyPatch)
     assert fonts_for("tea") == ([pictures.FONT], [])
     assert fonts_for("喜欢 tea") == ([pictures.FONT, "A"], [])
     assert fonts_for("喜欢喝茶馆") == ([pictures.FONT, "B", "C"], ["馆"])
+
+
+def test_a_font_that_was_installed_since_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matplotlib itself reads a list that it made once."""
+    fonts = font_manager.fontManager
+    monkeypatch.setattr(fonts, "ttflist", list(fonts.ttflist))
+    new, broken = tmp_path / "new.ttf", tmp_path / "broken.ttf"
+    new.write_bytes(Path(pictures._default()).with_name("DejaVuSerif.ttf").read_bytes())
+    broken.write_bytes(b"no font")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(new), str(broken)])
+    assert str(new) in pictures._installed().values()
+    assert str(broken) not in pictures._installed().values()
 
 
 def test_the_frontier_keeps_its_distances(drawn: list[Figure], tmp_path: Path) -> None:

@@ -297,6 +297,28 @@ def test_nothing_matches_is_not_said_of_a_pool_of_one_memory() -> None:
     assert "all tie: 1 of 3" in "\n".join(remarks(summary))
 
 
+def test_a_remark_that_holds_for_many_cells_appears_once() -> None:
+    rows = [
+        row(f"q{i}", None if i == 0 else 0, error="timeout" if i == 0 else None, **cell)
+        for cell in (
+            {"retriever": label, "distractors": size} for label in "xy" for size in (9, 19)
+        )
+        for i in range(3)
+    ]
+    facts = manifest(rivals={f"{size}/0": {"q1": 2} for size in (9, 19)})
+    assert remarks(summarise(facts, rows, (1,))) == [
+        "at all sizes: 1 failed: timeout",
+        "at all sizes: R@1 cannot exceed 0.750: queries with the same words have different golds",
+    ]
+    rows[0].update(error=None, above=0, tied=1)
+    rows[3].update(error=None, above=0, tied=1)
+    facts["rivals"] = {}
+    assert remarks(summarise(facts, rows, (1,))) == ["y at 9, 19: 1 failed: timeout"]
+    rows[4].update(error="timeout", above=None, tied=None)
+    rows[7].update(error="timeout", above=None, tied=None)
+    assert remarks(summarise(facts, rows, (1,))) == ["1 (at 19), 2 (y at 9) failed: timeout"]
+
+
 def test_a_clean_run_needs_no_remark() -> None:
     assert remarks(summarise(manifest(), [row("q0", 0)], (1,))) == []
 
