@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import App
+
 if TYPE_CHECKING:
     from analysis.runs import Run
     from harness.text_table import TextTable
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 def parse_side(word: str) -> tuple[Run, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.pictures import check_out, look, part_labels, picture, save, write_title
+from harness.app import App
 from harness.errors import UserError
 from harness.terminal import note, one_line, say, visible
 from harness.text_table import wrapped
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from analysis.runs import Run
 
 METRICS = {"recall": "R", "recall_any": "any", "recall_all": "all", "ndcg": "nDCG"}
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False)
+from harness.app import App
+
+app = App()
 
 
 @app.command()

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False)
+from harness.app import App
+
+app = App()
 
 
 def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from corpus.longmemeval import Level, Question
+from harness.app import App
 
 if TYPE_CHECKING:
     from collections import Counter
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = App(no_args_is_help=True)
 
 
 @app.callback()

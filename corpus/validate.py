@@ -18,11 +18,12 @@ from corpus.records import Task3Row
 from corpus.stream import Track, stream
 from corpus.tracks import track as track_called
 from corpus.tracks import tracks_in
+from harness.app import App
 
 SHOWN = 200
 # By split and id, where a query was first seen, its words, and the text of its gold.
 Questions = dict[tuple[str, str], tuple[str, str, str | None]]
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @dataclass

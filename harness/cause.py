@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import site
-import sysconfig
 import traceback
-from functools import cache
 from pathlib import Path
 
-_HOUSE = Path(__file__).resolve().parents[1]
-_PACKAGES = frozenset(
-    (
-        *("analysis", "chat_models", "corpus", "harness", "indexes", "judge", "memory"),
-        *("retrievers", "task1", "task2", "task3", "task4"),
-    )
-)
-_INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
+from harness.app import debugging
+from harness.terminal import note
+from harness.users_code import is_users
+
+_shown: set[str] = set()
 
 
 def cause_of(error: BaseException) -> str:
     """`ZeroDivisionError: division by zero (mymodule.py:12)`, on one line.
 
     The place is the innermost line of a user's own code that the exception passed through; it is
-    left out if there is none.
+    left out if there is none. With --debug the traceback is shown on stderr, once per cause.
     """
     words = f"{type(error).__name__}: {error}".split()
     found = " ".join(words).encode("utf-8", "backslashreplace").decode()
+    place = users_place(error)
+    cause = f"{found} ({place})" if place else found
+    if debugging() and cause not in _shown:
+        _shown.add(cause)
+        note(*"".join(traceback.format_exception(error)).splitlines())
+    return cause
+
+
+def users_place(error: BaseException) -> str | None:
+    """`mymodule.py:12`, the innermost line of a user's own code that `error` passed through."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{Path(f.filename).name}:{f.lineno}" for f in frames if _is_users(f.filename)]
-    return f"{found} ({places[-1]})" if places else found
-
-
-@cache
-def _is_users(file: str) -> bool:
-    """Whether a file is neither ours nor installed (the standard library is installed too)."""
-    if file.startswith("<"):
-        return False
-    path = Path(file).resolve()
-    paths = sysconfig.get_paths()
-    installed = [
-        Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    ]
-    installed.append(Path(site.getusersitepackages()).resolve())
-    if any(path.is_relative_to(place) for place in installed):
-        return False
-    return not (path.is_relative_to(_HOUSE) and path.relative_to(_HOUSE).parts[0] in _PACKAGES)
+    files = [f for f in frames if not f.filename.startswith("<") and is_users(Path(f.filename))]
+    return f"{Path(files[-1].filename).name}:{files[-1].lineno}" if files else None

@@ -6,10 +6,13 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from harness.app import debugging
+from harness.cause import cause_of, users_place
 from harness.errors import UserError
 from harness.terminal import note, one_line
 
@@ -28,9 +31,10 @@ def one_line_errors(
 ) -> Iterator[None]:
     """Turn UserError and `kinds` into one line on stderr and exit code 2.
 
-    Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says `on_stop`. A
-    closed pipe on stdout ends silently with 141, as it does other programs. Too little memory is
-    one line and exit code 2.
+    So is an exception that passed through a user's own code, with the file and line. --debug shows
+    tracebacks. Ctrl-C ends with exit code 130 and SIGTERM with 143, in one line too, which says
+    `on_stop`. A closed pipe on stdout ends silently with 141, as it does other programs. Too
+    little memory is one line and exit code 2.
     """
     expected: tuple[type[Exception], ...] = (UserError, *kinds)
     if threading.current_thread() is threading.main_thread():
@@ -43,11 +47,19 @@ def one_line_errors(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
     except expected as error:
+        if debugging():
+            note(*traceback.format_exc().splitlines())
         note("error: " + one_line(error))
         raise SystemExit(2) from None
     except MemoryError as error:
         detail = f" ({one_line(error)})" if str(error) else ""
         note(f"error: not enough memory{detail}: {on_stop}. Free some memory, then run it again")
+        raise SystemExit(2) from None
+    except Exception as error:
+        # A class of the user's that fails outside a query: in its constructor, settings, notes.
+        if debugging() or users_place(error) is None:
+            raise
+        note(f"error: {cause_of(error)}. --debug shows the traceback")
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         note(f"stopped: {on_stop}")

@@ -17,13 +17,15 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 class Configuration:
     """A retriever by name, the label its rows carry, and its settings as the user typed them.
 
-    `fitted_on` holds the hashes of the rows that some of the settings were fitted on.
+    `fitted_on` holds the hashes of the rows that some of the settings were fitted on. `from_files`
+    names the settings that a file gave and that may name registered retrievers only.
     """
 
     label: str
     name: str
     settings: Mapping[str, str]
     fitted_on: tuple[str, ...] = ()
+    from_files: frozenset[str] = frozenset()
 
 
 def is_label(text: str) -> bool:
@@ -32,13 +34,15 @@ def is_label(text: str) -> bool:
 
 
 def parse_configurations(
-    retrievers: Sequence[str], settings: Sequence[str]
+    retrievers: Sequence[str], settings: Sequence[str], allow_code: bool = False
 ) -> tuple[Configuration, ...]:
     """Pair every `--retriever` with its `--set`s, in the order given.
 
     `@FILE` stands for the settings in a file that `task3.tune` wrote; a key that is also typed
-    keeps what was typed. Raises UserError for a label used twice, a malformed word, or a setting
-    of an unknown label.
+    keeps what was typed. Unless `allow_code` is given, what comes from a file may name no class as
+    package.module:Class: whoever wrote the file would choose the code that is run.
+
+    Raises UserError for a label used twice, a malformed word, or a setting of an unknown label.
     """
     if not retrievers:
         raise UserError("no retriever named. Try --retriever bm25")
@@ -72,9 +76,17 @@ def parse_configurations(
         if key in chosen[label]:
             raise UserError(f"--set {word}: `{label}.{key}` is set twice")
         chosen[label][key] = value
+    typed = {label: set(keys) for label, keys in chosen.items()}
     fitted_on = _from_files([word[1:] for word in settings if word.startswith("@")], names, chosen)
     return tuple(
-        Configuration(label, names[label], chosen[label], fitted_on[label]) for label in names
+        Configuration(
+            label,
+            names[label],
+            chosen[label],
+            fitted_on[label],
+            frozenset() if allow_code else frozenset(chosen[label].keys() - typed[label]),
+        )
+        for label in names
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
+from harness.first_failures import FirstFailures
 from harness.progress import progress
 from harness.run_folder import ROWS, RunFolder, is_count, say_reused
 
@@ -50,12 +51,14 @@ def run_items(
     label: str,
     in_flight: int = 8,
     retry_failed: bool = False,
+    keep_going: bool = True,
 ) -> None:
     """Do what is left of `items` (id -> its work), at most `in_flight` at once, and keep the rows.
 
     A row stands in rows.jsonl once all before it do. Raises UserError where the rows already there
     are not the first ones of these items. What a work raises ends the run, with every
     row before it kept: a work turns a failure that belongs to its item into `Done(error=...)`.
+    Without `keep_going` UserError is raised too if the first ten items fail alike; none is kept.
     """
     names = list(items)
     _check_kept_rows(folder, names)
@@ -69,8 +72,15 @@ def run_items(
         ):
             rows[i] = row
         folder.rewrite(rows)
+    first = FirstFailures(label, keep_going=keep_going or bool(folder.rows))
+    held: list[tuple[dict[str, Any], float]] = []
     for row, seconds in _work(items, names[len(folder.rows) :], label, in_flight):
-        folder.append([row], [seconds])
+        held.append((row, seconds))
+        first.see([row["error"]])
+        if first.decided:
+            folder.append([one for one, _ in held], [taken for _, taken in held])
+            held = []
+    folder.append([one for one, _ in held], [taken for _, taken in held])
     say_reused(kept, len(folder.rows) - kept)
 
 

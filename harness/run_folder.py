@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -295,10 +297,12 @@ def open_run(
     A new or empty folder starts a run. One that holds a run is taken up again (`resume`), emptied
     of the run's own files (`overwrite`) or refused. A run with another fingerprint is never taken
     up: the UserError names the field that differs. A folder with other files is never emptied.
+    A folder that was made for a run that ends by an exception before its first row is removed.
     """
     from filelock import FileLock, Timeout
 
     try:
+        new = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
         lock.acquire(timeout=0)
@@ -310,14 +314,27 @@ def open_run(
         raise UserError(
             f"{path}: cannot be written ({error.strerror}). Choose another --out"
         ) from None
+    folder = None
     try:
         folder = _enter(path, fingerprint, on_existing, sound)
         _refuse_changed_late_code(folder)
         loaded = frozenset(sys.modules)
         yield folder
         _keep_late_code(folder, loaded)
+    except BaseException:
+        if path in new and (folder is None or not folder.rows):
+            _remove(new)  # a first try that failed leaves nothing behind
+        raise
     finally:
         lock.release()
+
+
+def _remove(new: Sequence[Path]) -> None:
+    """Remove a run's folder and those above it that were made for it, if these are empty."""
+    shutil.rmtree(new[0], ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for folder in new[1:]:
+            folder.rmdir()
 
 
 def _keep_late_code(folder: RunFolder, loaded: Collection[str]) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from harness.cause import cause_of
 from harness.errors import UserError
 from harness.users_code import before_users_code
 
@@ -25,9 +26,21 @@ def load_class(name: str, base: type, called: str) -> type[Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise UserError(
-            f"{name}: `{module_name}` cannot be imported ({type(error).__name__}: {error})"
+            f"{name}: `{module_name}` cannot be imported ({cause_of(error)})"
         ) from error
     found = getattr(module, class_name, None)
+    if not class_name:
+        raise UserError(f"{name}: names no class. Write package.module:Class")
+    if found is None:
+        there = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
+        raise UserError(
+            f"{name}: `{module_name}` has no class `{class_name}`"
+            f" (it has: {', '.join(there) or 'none'})"
+        )
     if not (isinstance(found, type) and issubclass(found, base)):
         raise UserError(f"{name}: `{class_name}` is not a subclass of {called}")
     if inspect.isabstract(found):

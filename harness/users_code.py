@@ -123,7 +123,7 @@ def _code_of(cls: type) -> Code:
             waiting.append((base.__module__, Path(inspect.getfile(base))))
         except (TypeError, OSError):  # built in, or made without a file
             continue
-    waiting = [(name, path) for name, path in waiting if _is_users(path)]
+    waiting = [(name, path) for name, path in waiting if is_users(path)]
     if waiting:  # what its modules load by other means than an import statement
         roots = {path.parent for _, path in waiting}
         waiting += [
@@ -140,7 +140,7 @@ def _code_of(cls: type) -> Code:
             if imported.partition(".")[0] in sys.stdlib_module_names:
                 continue
             file = _file_of(imported)
-            if file is not None and _is_users(file):
+            if file is not None and is_users(file):
                 waiting.append((imported, file))
             elif file is not None and not _is_ours(file):
                 packages.add(imported.partition(".")[0])
@@ -151,7 +151,7 @@ def _loaded() -> dict[str, Path]:
     """The user's modules that are loaded."""
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
     paths = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
-    return {name: path for name, path in paths.items() if _is_users(path)}
+    return {name: path for name, path in paths.items() if is_users(path)}
 
 
 def _imports(name: str, path: Path) -> Iterator[str]:
@@ -213,7 +213,8 @@ def _search_path(package: str) -> Any:
 
 
 @cache
-def _is_users(path: Path) -> bool:
+def is_users(path: Path) -> bool:
+    """Whether a file is neither ours nor installed (the standard library is installed too)."""
     real = Path(os.path.realpath(path))
     if {"site-packages", "dist-packages"} & {*real.parts, *path.parts} or _is_ours(path):
         return False

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import App
+
 if TYPE_CHECKING:
     from indexes.base import Index, Vectors
     from indexes.encoder import Encoder
     from indexes.memory_store import MemoryStore, StoredMemory
     from indexes.milvus import Milvus
 
-app = typer.Typer(add_completion=False)
+app = App()
 SAMPLED = 50
 AGREE = 0.9
 _ROUNDING = 1e-4  # a vector made in another batch, or on another machine, differs by less

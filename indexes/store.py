@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import App
+
 if TYPE_CHECKING:
     from indexes.embedding_store import EmbeddingStore, Space
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = App(no_args_is_help=True)
 _FILE = typer.Option("--store", help="The store. Default: $RECALLBED_STORE, else the user's cache.")
 
 

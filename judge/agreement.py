@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import App
+
 if TYPE_CHECKING:
     from judge.measures import Floats
     from judge.verdict_file import Kind, VerdictFile
 
-app = typer.Typer(add_completion=False)
+app = App()
 MOST_LEVELS = 20
 ONE_LEVEL = "both raters only ever say one and the same level"
 UNDEFINED = {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from corpus.errors import DataError
+from harness.app import App
 from judge.verdicts import MISSING_GRADE, Grades, Judged, Unjudged, Verdict
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ NO_VERDICT, NO_GRADE = "no verdict recorded", "no grade recorded"
 REPEATED = "memory paired twice"
 ABILITIES = {1: "pa", 2: "pf", 3: "vra", 4: "cf"}
 IdPairs = tuple[tuple[str, str], ...]
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @dataclass(frozen=True, slots=True)

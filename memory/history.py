@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import App
+
 if TYPE_CHECKING:
     from corpus.records import MemoryItem
     from memory.store import HistoryEntry, MemoryStore
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

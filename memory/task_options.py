@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.app import AllowCode, KeepGoing
 from harness.configurations import Configuration, parse_configurations
 from harness.errors import UserError
 
@@ -50,6 +51,7 @@ class TaskOptions:
     out: Path | None = None
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
+    keep_going: bool = False
     as_json: bool = False
 
 
@@ -102,6 +104,7 @@ def _read(
             help="A retriever's setting; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     label: Annotated[
         str | None, typer.Option(help="Which retriever, where others are named as its legs.")
     ] = None,
@@ -127,13 +130,14 @@ def _read(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Resume, and do failed rows again.")
     ] = False,
+    keep_going: KeepGoing = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> TaskOptions:
     if system is None:
         raise UserError("no memory system named. Try --system turns")
     if overwrite and (resume or retry_failed):
         raise UserError("--overwrite goes with neither --resume nor --retry-failed")
-    configurations = parse_configurations(retriever or ["bm25"], setting or [])
+    configurations = parse_configurations(retriever or ["bm25"], setting or [], allow_code)
     on_existing: OnExisting = "resume" if resume or retry_failed else "refuse"
     return TaskOptions(
         system=system,
@@ -149,6 +153,7 @@ def _read(
         out=out,
         on_existing="overwrite" if overwrite else on_existing,
         retry_failed=retry_failed,
+        keep_going=keep_going,
         as_json=as_json,
     )
 

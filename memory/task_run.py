@@ -88,6 +88,7 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
                     label=f"{task.name} {options.system}",
                     in_flight=options.chats.in_flight,
                     retry_failed=options.retry_failed,
+                    keep_going=options.keep_going,
                 )
             summary = _finish(folder, task, parts)
     if not summary["rows"]["done"]:

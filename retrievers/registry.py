@@ -83,6 +83,14 @@ def leg_finder(
     built: dict[str, Retriever] = {}
     path: list[str] = []
 
+    def leg_of(configuration: Configuration) -> Callable[[str], Retriever]:
+        def named(name: str) -> Retriever:
+            if ":" in name and name not in by_label:
+                _refuse_code(configuration, name)
+            return leg(name)
+
+        return named
+
     def leg(name: str) -> Retriever:
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
@@ -90,11 +98,23 @@ def leg_finder(
         if name not in built:
             path.append(name)
             configuration = by_label.get(name) or Configuration(name, name, {})
-            built[name] = _build(configuration, replace(run, leg=leg))
+            built[name] = _build(configuration, replace(run, leg=leg_of(configuration)))
             path.pop()
         return built[name]
 
     return leg
+
+
+def _refuse_code(configuration: Configuration, name: str) -> None:
+    """Raise UserError if a settings file chose this class, whose code would be run."""
+    for key in sorted(configuration.from_files):
+        value = configuration.settings[key]
+        if name in value:
+            option = f"{configuration.label}.{key}"
+            raise UserError(
+                f"--set @FILE: sets {option}={value}, which runs the code of `{name}`."
+                f" Pass --allow-code if you trust the file, or type --set {option}=... yourself"
+            )
 
 
 def build_all(configurations: Sequence[Configuration], run: RunContext) -> dict[str, Retriever]:

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.app import App
 from task1.score_options import AssignmentName, ScoreOptions
 
-app = typer.Typer(add_completion=False)
+app = App()
 FIGURES = ("precision", "recall", "f1")
 ALIKE = 0.02
 """Published F1 that differ by no more than this put two models in no order."""

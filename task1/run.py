@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
+from harness.app import App
 from memory.task_options import TaskOptions, task_options
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

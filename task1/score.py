@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from harness.app import App
 from task1.score_options import ScoreOptions, score_options
 
 if TYPE_CHECKING:
     from corpus.records import Task1Row
     from task1.answers import Answers
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

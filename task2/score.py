@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.app import AllowCode, App
 from task1.score_options import ScoreOptions, score_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from harness.configurations import Configuration
     from task1.answers import Answers
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()
@@ -36,6 +37,7 @@ def score(
             help="A retriever's setting; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Score updated memories: precision, recall and F1 of the whole list, averaged over sessions.
 
@@ -50,7 +52,7 @@ def score(
 
     if setting and not retriever:
         raise UserError("--set goes with --retriever")
-    chosen = parse_configurations(retriever, setting or []) if retriever else ()
+    chosen = parse_configurations(retriever, setting or [], allow_code) if retriever else ()
     answers = _read(options)
     carry_out(options, answers, lambda: _report(answers, options, chosen), more_tables)
 

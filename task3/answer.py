@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.app import AllowCode, App, KeepGoing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from task3.answering import AnswerConfig
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()
@@ -40,6 +41,7 @@ def answer(
             help="A retriever's setting; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     label: Annotated[
         str | None, typer.Option(help="Which retriever, where others are named as its legs.")
     ] = None,
@@ -85,6 +87,7 @@ def answer(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Resume, and ask for failed rows again.")
     ] = False,
+    keep_going: KeepGoing = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary on stdout.")] = False,
 ) -> None:
     """Ask a model to answer every query with one memory of its pool, as the paper scores a model.
@@ -114,7 +117,9 @@ def answer(
         strategies = {name: name for name in STRATEGIES}
         if pools is not None and pools not in strategies:
             raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
-        configurations = parse_configurations(retriever, setting or []) if retriever else ()
+        configurations = (
+            parse_configurations(retriever, setting or [], allow_code) if retriever else ()
+        )
         labels = [one.label for one in configurations]
         if label is None and len(labels) > 1:
             raise UserError(f"--retriever: name one, or say with --label which of {labels}")
@@ -139,6 +144,7 @@ def answer(
                 out=out,
                 on_existing="overwrite" if overwrite else "resume" if go_on else "refuse",
                 retry_failed=retry_failed,
+                keep_going=keep_going,
                 chat=chat,
                 store=partial(choose_store, None),
             ),

@@ -58,6 +58,7 @@ class AnswerConfig:
     out: Path | None = None
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
+    keep_going: bool = False
     chat: ChatOptions = field(default_factory=ChatOptions)
     store: Path | Callable[[], Path | None] | None = None
 
@@ -233,6 +234,7 @@ def run_answers(config: AnswerConfig) -> Outcome:
                 label=f"{config.model} at {work.material.sizes[0]}",
                 in_flight=config.chat.in_flight,
                 retry_failed=config.retry_failed,
+                keep_going=config.keep_going,
             )
             rows = folder.rows
             write_atomically(path / PREDICTIONS, b"".join(map(encode_row, _official(rows))))

@@ -20,7 +20,8 @@ class SweepConfig:
     takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
     which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
     without repeats. `limit` takes the first queries of the file; the bank is unaffected.
-    `keep_scores` keeps every score of every pool in scores.jsonl. `store` is the file of the
+    `keep_going` goes on if the first ten rows of a label fail alike. `keep_scores` keeps every
+    score of every pool in scores.jsonl. `store` is the file of the
     embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
     `chat` says how the chat models that retrievers name are asked.
     """
@@ -38,6 +39,7 @@ class SweepConfig:
     out: Path | None = None
     on_existing: OnExisting = "refuse"
     retry_failed: bool = False
+    keep_going: bool = False
     keep_scores: bool = False
     store: Path | Callable[[], Path | None] | None = None
     max_memory: int | None = None

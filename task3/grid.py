@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from harness.configurations import Configuration
@@ -67,12 +68,9 @@ def configured(
     configurations: Sequence[Configuration], candidate: Candidate
 ) -> tuple[Configuration, ...]:
     """The configurations with the candidate's values in the place of their own."""
-    return tuple(
-        Configuration(
-            one.label,
-            one.name,
-            {**one.settings, **{k: v for (label, k), v in candidate.items() if label == one.label}},
-            one.fitted_on,
-        )
-        for one in configurations
-    )
+    found = []
+    for one in configurations:
+        typed = {key: value for (label, key), value in candidate.items() if label == one.label}
+        settings, left = {**one.settings, **typed}, one.from_files - typed.keys()
+        found.append(replace(one, settings=settings, from_files=left))
+    return tuple(found)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.app import AllowCode, App
 
 if TYPE_CHECKING:
     from harness.configurations import Configuration
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()
@@ -35,6 +36,7 @@ def predict(
             help="A setting of it; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     label: Annotated[
         str | None, typer.Option(help="Whose answers, where others are named as its legs.")
     ] = None,
@@ -66,7 +68,7 @@ def predict(
     from harness.files import refuse_output
 
     with one_line_errors(DataError, OSError):
-        configurations = parse_configurations(retriever or [], setting or [])
+        configurations = parse_configurations(retriever or [], setting or [], allow_code)
         labels = [one.label for one in configurations]
         if label is None and len(labels) > 1:
             raise UserError(

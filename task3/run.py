@@ -17,6 +17,7 @@ from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
 from harness.files import file_name
 from harness.fingerprint import code_hash, own_version, short_hash, versions
+from harness.first_failures import FirstFailures
 from harness.progress import progress
 from harness.run_folder import RunFolder, open_run, say_reused
 from retrievers.attempt import prepare
@@ -139,17 +140,24 @@ class Sweep:
             return
         waiting: dict[Place, Finished] = {}
         following = 0
+        ready: list[Finished] = []
+        begun = len(places) < len(self.places)
+        first = FirstFailures(label, keep_going=self.config.keep_going or begun)
         for finished in self._score(label, places):
             waiting.update((one.place, one) for one in finished)
-            ready = []
+            seen = len(ready)
             while following < len(places) and places[following] in waiting:
                 ready.append(waiting.pop(places[following]))
                 following += 1
+            first.see(one.row["error"] for one in ready[seen:])
+            if not first.decided and following < len(places):
+                continue  # nothing of a run that stops at its first rows is kept
             self.folder.append(
                 [one.row for one in ready],
                 [one.seconds for one in ready],
                 [one.scores for one in ready] if self.config.keep_scores else None,
             )
+            ready = []
 
     def _score(self, label: str, places: Sequence[Place]) -> Iterator[list[Finished]]:
         started = time.perf_counter()

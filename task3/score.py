@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from harness.app import App
 from task3.judge_options import JudgeOptions, judge_options
 
 if TYPE_CHECKING:
     from chat_models.dry_run import Plan
     from task3.judged_use import UseOptions
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.app import AllowCode, App, KeepGoing
 
 if TYPE_CHECKING:
     from task3.config import SweepConfig
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()
@@ -35,6 +36,7 @@ def sweep(
             help="A retriever's setting; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -76,6 +78,7 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Resume, and score failed rows again.")
     ] = False,
+    keep_going: KeepGoing = False,
     keep_scores: Annotated[
         bool,
         typer.Option(
@@ -120,7 +123,7 @@ def sweep(
         if (resume and overwrite) or (overwrite and retry_failed):
             raise UserError("--overwrite goes with neither --resume nor --retry-failed")
         config = SweepConfig(
-            configurations=parse_configurations(retriever or [], setting or []),
+            configurations=parse_configurations(retriever or [], setting or [], allow_code),
             data=data,
             split=split,
             pools=None if pools is None else strategies[pools],
@@ -135,6 +138,7 @@ def sweep(
             out=out,
             on_existing="overwrite" if overwrite else "resume" if resume else "refuse",
             retry_failed=retry_failed,
+            keep_going=keep_going,
             keep_scores=keep_scores,
             store=partial(choose_store, store),
             max_memory=None if max_memory is None else parse_size("--max-memory", max_memory),

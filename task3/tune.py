@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from harness.app import AllowCode, App
 from harness.text_table import TextTable, print_tables
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from harness.configurations import Configuration
     from task3.tuning import Tuned
 
-app = typer.Typer(add_completion=False)
+app = App()
 SHOWN = 30
 
 
@@ -39,6 +40,7 @@ def tune_command(
             help="A setting that stays as it is; @FILE for a file of them. May be repeated.",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     label: Annotated[
         str | None, typer.Option(help="Whose settings to fit. Default: the only retriever's.")
     ] = None,
@@ -113,7 +115,7 @@ def tune_command(
         objectives = {name: name for name in OBJECTIVES}
         if objective not in objectives:
             raise UserError(f"--objective {objective}: choose one of {', '.join(objectives)}")
-        configurations = parse_configurations(retriever or [], setting or [])
+        configurations = parse_configurations(retriever or [], setting or [], allow_code)
         target = _target(label, configurations)
         candidates = parse_grid(grid or [], target, configurations)
         refuse_output(out, overwrite)

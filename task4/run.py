@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from harness.app import App
 from memory.task_options import TaskOptions, task_options
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.app import App
 from task3.judge_options import JudgeOptions, judge_options
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()

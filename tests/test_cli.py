@@ -80,7 +80,7 @@ MISTAKES = {
     "a label twice": (["--retriever", "bm25", "--retriever", "bm25"], ["used twice", "LABEL=NAME"]),
     "a module that is not there": (["--retriever", "nowhere_x:Y"], ["nowhere_x", "imported"]),
     "a module that fails": (["--retriever", "broken_one:Y"], ["no_such_library"]),
-    "a class that is not there": (["--retriever", "my_own:Gone"], ["Gone", "subclass"]),
+    "a class that is not there": (["--retriever", "my_own:Gone"], ["Gone", "has no class"]),
     "a class of another kind": (["--retriever", "my_own:NotOne"], ["NotOne", "subclass"]),
     "an unfinished class": (["--retriever", "my_own:Unfinished"], ["does not define score"]),
     "a setting without a dot": (["--retriever", "bm25", "--set", "k1=1"], ["LABEL.key=value"]),
@@ -176,7 +176,7 @@ def test_nothing_scored_is_one_line_and_exit_2(place: Path) -> None:
         "    def score(self, query, pool):\n"
         "        raise RetrieverError('over\\nquota')\n"
     )
-    result = sweep("--retriever", "dead:Dead", "--out", "run", "--json")
+    result = sweep("--retriever", "dead:Dead", "--out", "run", "--json", "--keep-going")
     assert_one_line(result, "not one of 12 rows could be scored (over quota: 12)")
 
 

@@ -166,7 +166,7 @@ def test_the_working_folder_is_searched_last(write_module: WriteModule) -> None:
     write_module("analysis/__init__.py", "raise RuntimeError('shadowed')")
     write_module("analysis/mine.py", SHOUT)
     assert find("shout:Shout").__name__ == "Shout"
-    assert "not a subclass" in complaint("colorsys:Shout")
+    assert "`colorsys` has no class `Shout`" in complaint("colorsys:Shout")
     assert "analysis.mine" in complaint("analysis.mine:Shout")
     assert sys.path[-1] == str(Path.cwd())
 
@@ -186,9 +186,9 @@ def test_looking_twice_adds_the_working_folder_once(write_module: WriteModule) -
         ("broken_import:Shout", ["broken_import", "a_library_nobody_has"]),
         ("broken_syntax:Shout", ["broken_syntax", "SyntaxError"]),
         ("broken_run:Shout", ["broken_run", "ZeroDivisionError"]),
-        ("shout:Absent", ["`Absent`", "not a subclass of retrievers.Retriever"]),
+        ("shout:Absent", ["`shout` has no class `Absent` (it has: "]),
         ("shout:NOT_A_CLASS", ["`NOT_A_CLASS`", "not a subclass"]),
-        ("shout:", ["not a subclass"]),
+        ("shout:", ["names no class", "package.module:Class"]),
         (":Shout", ["cannot be imported"]),
         (".shout:Shout", ["cannot be imported"]),
         ("shout:Quiet", ["`Quiet` does not define score"]),

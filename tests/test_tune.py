@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from harness.errors import UserError
 from harness.settings_file import SettingsFile, read_settings, write_settings
 from retrievers.base import RetrieverError, RunContext
 from retrievers.overlap import Overlap
+from retrievers.rerank.base import Cut, Reranked, Reranker
 from task3 import leg_scores, predict, sweep, tune
 from task3.folds import folds_of
 from task3.grid import configured, parse_grid
@@ -353,7 +355,9 @@ def test_what_is_typed_wins_over_the_file(tmp_path: Path) -> None:
     for order in (1, -1):
         given = [f"@{tmp_path / 'a.json'}", "bm25.k1=2"][::order]
         [one] = parse_configurations(["bm25"], given)
-        assert one == Configuration("bm25", "bm25", {"k1": "2", "b": "0.1"}, ("rows",))
+        assert one == Configuration(
+            "bm25", "bm25", {"k1": "2", "b": "0.1"}, ("rows",), frozenset({"b"})
+        )
 
 
 def test_two_files_that_set_one_key_are_refused(tmp_path: Path) -> None:
@@ -397,3 +401,55 @@ def test_the_file_is_whole_or_absent(tmp_path: Path) -> None:
     write_settings(tmp_path / "a.json", FILE)
     assert read_settings(tmp_path / "a.json") == FILE
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+# --- a file from someone else
+
+
+BY_FILE = """
+from retrievers.overlap import Overlap
+
+open("was_run", "a").write("x")
+
+class Leg(Overlap):
+    pass
+"""
+
+
+@pytest.mark.parametrize("key", ["legs", "first_stage"])
+def test_a_settings_file_runs_no_code_unless_it_is_allowed(
+    release: Path, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs.py").write_text(BY_FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    name, value = {
+        "legs": ("hybrid", "bm25,theirs:Leg"),
+        "first_stage": ("tests.test_tune:Upside", "theirs:Leg"),
+    }[key]
+    file = tmp_path / "theirs.json"
+    write_settings(file, SettingsFile({"h": name}, {"h": {key: value}}, "0" * 64, {}))
+    words = ["--retriever", f"h={name}", "--set", f"@{file}", "--data", str(release)]
+    words += ["--distractors", "2", "--k", "1", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(sweep.app, words)
+    assert result.exit_code == 2
+    assert f"--set @FILE: sets h.{key}={value}, which runs the code of `theirs:Leg`" in (
+        result.stderr.replace("\n", " ")
+    )
+    assert "--allow-code" in result.stderr
+    assert not (tmp_path / "was_run").exists()
+    for more in (["--allow-code"], ["--set", f"h.{key}={value}", "--overwrite"]):
+        result = CliRunner().invoke(sweep.app, [*words, *more])
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "was_run").exists()
+
+
+class Upside(Reranker):
+    """Turns the first stage's best two around."""
+
+    def __init__(self, first_stage: str = "overlap") -> None:
+        super().__init__(first_stage, 2)
+
+    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+        return [Reranked(np.arange(len(cut.texts))) for cut in cuts]
