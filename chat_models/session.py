@@ -126,11 +126,11 @@ class Chats:
 
 @contextmanager
 def open_chats(options: ChatOptions) -> Iterator[Chats]:
-    """The chat models of a command, closed at its end, which reports what came from the cache."""
+    """The chat models of a command, closed at its end; a success reports what was in the cache."""
     chats = Chats(options)
     try:
         yield chats
     finally:
         chats.close()
-        if not options.dry_run and (reuse := chats.reuse()):
-            note(reuse)
+    if not options.dry_run and (reuse := chats.reuse()):
+        note(reuse)

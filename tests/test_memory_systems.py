@@ -218,7 +218,7 @@ class Half(MemorySystem):
     ("name", "settings", "words"),
     [
         ("mem1", {}, ["no memory system `mem1`", "full-dialogue, gold-memory, mem0, none, turns"]),
-        ("own_memory:Nobody", {}, ["`Nobody` is not a subclass of memory.MemorySystem"]),
+        ("own_memory:Nobody", {}, ["`own_memory` has no class `Nobody`"]),
         ("own_memory:Half", {}, ["`Half` does not define ingest, load"]),
         ("no_such_module:X", {}, ["`no_such_module` cannot be imported"]),
         ("turns", {"kk": "1"}, ["--system-set kk=1", "`turns` has no setting `kk`", "k, budget"]),

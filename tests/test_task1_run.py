@@ -363,7 +363,10 @@ def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> N
     result = run(*words)
     assert result.exit_code == 0, result.output
     failed = summary_of(out)["rows"]["failed"]
-    assert failed == {"KeyError: 'a fault\\nof its own'": 1, "too many bees": 1}
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    line = 1 + lines.index('            raise KeyError("a fault\\nof its own")')
+    place = f"(test_task1_run.py:{line})"
+    assert failed == {f"KeyError: 'a fault\\nof its own' {place}": 1, "too many bees": 1}
     [first, *_] = rows_of(out, "predictions.jsonl")
     assert first["memory_items"][0]["value"] == "half a pair: \ufffd"  # or it couldn't be written
 
