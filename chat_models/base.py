@@ -210,6 +210,10 @@ class ChatModel(ABC):
     def settings(self) -> Mapping[str, JSON]:
         """All of the model that can change a reply; never a key."""
 
+    def seconds(self, tokens_in: int, tokens_out: int) -> float | None:
+        """How long this machine takes to read and write so much; None where another works."""
+        return None
+
     def recall(self, request: Request) -> Reply | Failure | None:
         """The answer to `request` if it can be had without any call, else None."""
         return None

@@ -78,6 +78,7 @@ class ReplyCache(SqliteFile):
         "another with --replies FILE",
         upgrades={1: _FROM_1},
         again="damaged replies, asked for again",
+        durable=True,  # replies are paid for, and a row must not outlast those that it rests on
     )
 
     def get(self, key: bytes) -> Stored | None:

@@ -16,7 +16,7 @@ class Plan:
 
     `tokens_in` is an estimate where the tokenizer is a server's. `tokens_out` is the most that may
     come; re-asks are in neither, since they hang on replies. `cost` is for both; None where the
-    price isn't known.
+    price isn't known. `seconds` is the time for both on this machine, None for a server's model.
     """
 
     calls: int
@@ -24,6 +24,16 @@ class Plan:
     tokens_in: int
     tokens_out: int
     cost: float | None
+    seconds: float | None = None
+
+    def line(self, name: str) -> str:
+        """One line about the model called `name`."""
+        cost = "unknown: no price" if self.cost is None else f"at most {self.cost:.4f}"
+        took = "" if self.seconds is None else f", at most about {self.seconds:.0f} s here"
+        return (
+            f"{name}: {self.calls} calls, {self.stored} stored, {self.tokens_in} tokens in,"
+            f" at most {self.tokens_out} out, cost {cost}{took}"
+        )
 
 
 class DryRun(ChatModel):
@@ -62,7 +72,9 @@ class DryRun(ChatModel):
         """What all the requests so far come to."""
         price = self._prices.by_model.get(self.name)
         cost = None if price is None else price.of(self._tokens_in, self._tokens_out)
-        return Plan(len(self._calls), len(self._stored), self._tokens_in, self._tokens_out, cost)
+        sizes = (self._tokens_in, self._tokens_out)
+        seconds = self._model.seconds(*sizes) if self._calls else None
+        return Plan(len(self._calls), len(self._stored), *sizes, cost, seconds)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """What the model itself says."""

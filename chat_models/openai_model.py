@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -40,6 +41,7 @@ from chat_models.sent_options import (
 from chat_models.structured import Ask, RawReply, converse, replay, strict_schema
 from chat_models.tokens import estimate_messages, estimate_text
 from harness.errors import UserError
+from harness.progress import call_made
 
 LADDER = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
 # A last rung that was reached by failing is settled too, or a hopeless model would climb the
@@ -87,16 +89,30 @@ class _Engine:
 class _Probing:
     """Who may try rungs: one request, until trouble that is not about the format; then `most`.
 
-    Else a server that hangs would be asked one request at a time.
+    Else a server that hangs would be asked one request at a time. Of several that try, the first in
+    their order settles the rung, as if each had tried after the other: so a run is repeatable.
     """
 
     def __init__(self, most: int) -> None:
         self.turns, self._others = asyncio.Semaphore(1), most - 1
+        self._running: list[asyncio.Future[None]] = []
 
     def widen(self) -> None:
         for _ in range(self._others):
             self.turns.release()
         self._others = 0
+
+    @contextmanager
+    def trying(self) -> Iterator[list[asyncio.Future[None]]]:
+        """Yield the ends of those that began earlier and still try."""
+        earlier = list(self._running)
+        done = asyncio.get_running_loop().create_future()
+        self._running.append(done)
+        try:
+            yield earlier
+        finally:
+            self._running.remove(done)
+            done.set_result(None)
 
 
 class OpenAIModel(ChatModel):
@@ -271,12 +287,19 @@ class OpenAIModel(ChatModel):
             probing = engine.probing.setdefault(place, _Probing(self._max_in_flight))
             async with probing.turns:
                 if self._rung(engine, place) is None:
-                    answer, rung = await self._converse(engine, batch, request, None)
-                    settled = isinstance(answer, Reply) or answer.cause in _SETTLING
-                    if rung is not None and settled:
-                        kept = self._cache.keep_rung(place, rung) if self._cache else rung
-                        engine.rungs[place] = kept
-                    return answer
+                    with probing.trying() as earlier:
+                        answer, rung = await self._converse(engine, batch, request, None)
+                        if earlier:
+                            await asyncio.wait(earlier)
+                        if self._rung(engine, place) is None:
+                            settled = isinstance(answer, Reply) or answer.cause in _SETTLING
+                            if rung is not None and settled:
+                                cache = self._cache
+                                kept = cache.keep_rung(place, rung) if cache else rung
+                                engine.rungs[place] = kept
+                            return answer
+                        if rung is self._rung(engine, place):
+                            return answer
         rung = self._rung(engine, place)
         assert rung is not None
         return (await self._converse(engine, batch, request, rung))[0]
@@ -453,6 +476,7 @@ class OpenAIModel(ChatModel):
             finally:
                 engine.reserved.discard(done)
                 done.set_result(None)
+                call_made()
 
     async def _reserve(
         self, engine: _Engine, batch: _Batch, tokens_in: int, tokens_out: int

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from chat_models.dry_run import Plan
 from harness.fingerprint import canonical
 from harness.run_folder import PREDICTIONS
 from harness.terminal import note, say, say_json
@@ -29,7 +28,7 @@ def carry_out(options: TaskOptions, task: Task[R]) -> Outcome | None:
         if options.as_json:
             say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         else:
-            say(*map(_planned, plans.items()), LATER_CALLS)
+            say(*(plan.line(name) for name, plan in plans.items()), LATER_CALLS)
         return None
     outcome = run_task(options, task)
     if options.as_json:
@@ -60,12 +59,3 @@ def report(summary: Mapping[str, Any]) -> Iterator[str]:
             f"{summary['calls']} calls, {summary['tokens_in']} tokens in,"
             f" {summary['tokens_out']} out, cost {cost}"
         )
-
-
-def _planned(named: tuple[str, Plan]) -> str:
-    name, plan = named
-    cost = "unknown: no price" if plan.cost is None else f"at most {plan.cost:.4f}"
-    return (
-        f"{name}: {plan.calls} calls, {plan.stored} stored, {plan.tokens_in} tokens in,"
-        f" at most {plan.tokens_out} out, cost {cost}"
-    )

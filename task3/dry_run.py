@@ -57,11 +57,4 @@ def planned(chats: Chats) -> list[str]:
 
 def report(plans: Mapping[str, Plan]) -> list[str]:
     """A line a model, and what the figures are."""
-    lines = []
-    for name, plan in plans.items():
-        cost = "unknown: no price" if plan.cost is None else f"at most {plan.cost:.4f}"
-        lines.append(
-            f"{name}: {plan.calls} calls, {plan.stored} stored, {plan.tokens_in} tokens in,"
-            f" at most {plan.tokens_out} out, cost {cost}"
-        )
-    return [*lines, HEDGE]
+    return [*(plan.line(name) for name, plan in plans.items()), HEDGE]

@@ -307,3 +307,11 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("RECALLBED_REPLIES", str(tmp_path / "r"))
     assert choose_cache(None) == tmp_path / "r"
     assert choose_cache(str(tmp_path / "s")) == tmp_path / "s"
+
+
+def test_a_stored_reply_is_on_the_disk_before_anyone_sees_it(tmp_path: Path) -> None:
+    """FULL: each commit is flushed, so that no row outlasts the reply that it rests on."""
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+    with cache._using() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    cache.close()

