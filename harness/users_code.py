@@ -151,7 +151,8 @@ def _loaded() -> dict[str, Path]:
     """The user's modules that are loaded."""
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
     paths = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
-    return {name: path for name, path in paths.items() if is_users(path)}
+    # torch.ops names a file that does not exist.
+    return {name: path for name, path in paths.items() if path.is_file() and is_users(path)}
 
 
 def _imports(name: str, path: Path) -> Iterator[str]:

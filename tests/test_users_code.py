@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.users_code import late_modules
 from tests.conftest import HOUSE, WriteRelease
 
 ROWS = [
@@ -211,3 +213,14 @@ def test_a_module_that_changes_during_the_run_is_reported(place: Path) -> None:
     done = sweep(place)
     assert recall(done) == 1.0
     assert "helper changed during the run" in done.stderr
+
+
+def test_a_module_that_names_no_real_file_is_nobodys_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `torch.ops` does, which any sweep that encodes something loads."""
+    module = types.ModuleType("made_up")
+    module.__file__ = "_ops.py"
+    monkeypatch.setitem(sys.modules, "made_up", module)
+    monkeypatch.chdir(tmp_path)
+    assert "made_up" not in late_modules((), {})
