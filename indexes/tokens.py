@@ -10,9 +10,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from indexes import porter, snowball
+from indexes.nltk_parts import nltk_parts
 from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
-from indexes.words import split_words
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -167,7 +166,7 @@ def _tools() -> tuple[
     word = regex.compile(rf"[{UNSPACED}][{UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
     meaning = regex.compile(r"[\p{L}\p{N}]")
     return (
-        split_words,
+        nltk_parts().split_words,
         lambda chunk: [piece for piece in word.findall(chunk) if meaning.search(piece)],
         regex.compile(rf"[{UNSPACED}]"),
         regex.compile(r"\X").findall,
@@ -180,7 +179,7 @@ def _tools() -> tuple[
 
 @cache
 def _porter(word: str) -> str:
-    return porter.stem(word)
+    return nltk_parts().porter(word)
 
 
 @cache
@@ -188,12 +187,12 @@ def _snowball(language: str, word: str) -> str:
     if language == "english":
         return _porter(word)
     # A new one for each word: NLTK's Arabic stemmer remembers the word before.
-    return snowball.stemmer_class()(language).stem(word) or word
+    return nltk_parts().snowball(language).stem(word) or word
 
 
 def stemmer_languages() -> tuple[str, ...]:
     """The languages that NLTK's Snowball stemmer knows."""
-    return snowball.LANGUAGES
+    return tuple(name for name in nltk_parts().snowball.languages if name != "porter")
 
 
 def warm_up() -> None:

@@ -1,0 +1,56 @@
+"""NLTK's tokenizer and stemmers are loaded without the large packages that nltk imports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from nltk.stem import PorterStemmer, SnowballStemmer
+
+from indexes.nltk_parts import nltk_parts
+from tests.conftest import HOUSE
+
+HEAVY = ("sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib")
+
+
+def test_they_are_those_of_nltk_if_it_is_loaded_already() -> None:
+    assert nltk_parts().snowball is SnowballStemmer
+    assert nltk_parts().porter("relational") == PorterStemmer().stem("relational") == "relat"
+    assert nltk_parts().split_words("I don't.") == ["I", "do", "n't", "."]
+
+
+def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> None:
+    """The sample holds Russian and Arabic, which NLTK's Snowball stemmers stem."""
+    program = (
+        "import json, sys\n"
+        "from task3 import run\n"
+        "from task3.sweep import app\n"
+        "def stop(*words):\n"
+        "    print(json.dumps(sorted(sys.modules)))\n"
+        "    raise SystemExit\n"
+        "run.run_tasks = stop\n"
+        f"app(['--retriever', 'bm25', '--out', {str(tmp_path / 'run')!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=HOUSE, timeout=120
+    )
+    loaded = json.loads(done.stdout)
+    assert "task3.scoring" in loaded, done.stderr
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
+    program = (
+        "import sys\n"
+        "from indexes.nltk_parts import nltk_parts\n"
+        "stem = nltk_parts().snowball('russian').stem\n"
+        "assert not {'nltk', 'scipy', 'sklearn'} & set(sys.modules)\n"
+        "import scipy.stats\n"
+        "from nltk.metrics.association import fisher_exact\n"
+        "assert fisher_exact is scipy.stats.fisher_exact\n"
+        "print(stem('книгами'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=HOUSE, timeout=120
+    )
+    assert done.stdout == SnowballStemmer("russian").stem("книгами") + "\n", done.stderr
