@@ -109,10 +109,10 @@ class Chats:
         return self._models[name]
 
     def reuse(self) -> str | None:
-        """How many replies came from the cache and how many were asked for; None for none."""
+        """How many replies came from the cache and how many were asked for; None if none did."""
         cached = len(self.cache.cached) if self.cache else 0
         asked = max(self.budget.spent.calls, len(self.cache.asked) if self.cache else 0)
-        return f"replies: {cached} cached, {asked} asked" if cached or asked else None
+        return f"replies: {cached} cached, {asked} asked" if cached else None
 
     def plans(self) -> dict[str, Plan]:
         """After a dry run, what it came to by model."""
