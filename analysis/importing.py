@@ -17,7 +17,7 @@ from corpus.errors import DataError
 from corpus.jsonl import new_digest
 from corpus.material import Material
 from corpus.pools import Pool
-from corpus.predictions import Prediction, read_predictions
+from corpus.predictions import Prediction, meant_ids, read_predictions
 from corpus.records import Memory, Task3Row
 from harness.errors import UserError
 from harness.fingerprint import code_hash, own_version, versions
@@ -140,5 +140,6 @@ class _Predictions:
         if not given[0].selected:
             return "selects nothing"
         ids = self.rows[query.benchmark_id].memory_ids
-        scores = np.array([memory_id == given[0].selected for memory_id in ids], np.float32)
+        meant = meant_ids(given[0].selected, ids)
+        scores = np.array([memory_id in meant for memory_id in ids], np.float32)
         return (scores, len(ids) - 1) if scores.any() else "selected id not in the pool"

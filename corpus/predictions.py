@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -79,6 +79,20 @@ class PredictionFile:
     def lines(self) -> int:
         """How many lines were read, blank ones aside."""
         return len(self.rows) + self.malformed.count + self.nameless.count
+
+
+def meant_ids(selected: str, memory_ids: Collection[str]) -> frozenset[str]:
+    """The stored ids that a selected id means, in the pool of `memory_ids`; empty for none.
+
+    Case and surrounding white space do not count, as in the public scorer. If that makes different
+    ids of the pool equal, only the id as it is written counts.
+    """
+    found = frozenset(name for name in memory_ids if _plain_id(name) == _plain_id(selected))
+    return found if len(found) < 2 else found & {selected}
+
+
+def _plain_id(name: str) -> str:
+    return name.strip().lower()
 
 
 def read_predictions(path: Path) -> PredictionFile:

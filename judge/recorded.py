@@ -212,16 +212,23 @@ def counts(file: RecordedFile) -> dict[str, Any]:
     }
 
 
-def as_row(item: Recorded) -> dict[str, Any]:
-    """An item as a row that `judge.agreement` reads."""
+def as_rows(item: Recorded) -> list[dict[str, Any]]:
+    """An item as rows that `judge.agreement` compares: verdicts that are yes or no, or grades.
+
+    Of pairs a row per pair that the recorded judge reviewed, `item` being the row's name and the
+    ids of gold and prediction; a pair that it reviewed twice has its first verdict.
+    """
     from judge.verdicts import to_row
 
     kept = to_row(item.verdict)
-    return {
-        **{key: getattr(item, key) for key in ("track", "item", "row", "model", "measure")},
-        "verdict": kept["verdict"],
-        "cause": kept["cause"],
-    }
+    head = {key: getattr(item, key) for key in ("track", "item", "row", "model", "measure")}
+    if item.measure != "pairs" or not isinstance(item.verdict, Judged):
+        return [{**head, "verdict": kept["verdict"], "cause": kept["cause"]}]
+    rows: dict[str, dict[str, Any]] = {}
+    for review in json.loads(item.verdict.raw[0])["pair_reviews"]:
+        name = f"{item.item} {review['gold_id']} {review['pred_id']}"
+        rows.setdefault(name, {**head, "item": name, "verdict": review["ok"], "cause": None})
+    return list(rows.values())
 
 
 @app.command()
@@ -244,7 +251,7 @@ def command(
             refuse_output(out, overwrite)
         files = [read_recorded(file) for file in recorded_files(path)]
         if out is not None:
-            rows = (as_row(item) for file in files for item in file.items)
+            rows = (row for file in files for item in file.items for row in as_rows(item))
             write_atomically(out, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
         found = [counts(file) for file in files]
         if as_json:

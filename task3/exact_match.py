@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap
-from corpus.predictions import Prediction, Tally
+from corpus.predictions import Prediction, Tally, meant_ids
 from corpus.records import Task3Row
 
 ANSWERED = ("correct", "wrong", "not_in_pool")
@@ -57,10 +57,11 @@ def _verdict(row: Task3Row, given: Sequence[Prediction]) -> Verdict:
         return Verdict("faulty", lines, prediction.fault)
     if not prediction.selected:
         return Verdict("null_or_empty", lines)
-    if prediction.selected not in row.memory_ids:
+    meant = meant_ids(prediction.selected, row.memory_ids)
+    if not meant:
         return Verdict("not_in_pool", lines)
     assert row.gold is not None
-    right = prediction.selected == row.memory_ids[row.gold]
+    right = row.memory_ids[row.gold] in meant
     return Verdict("correct" if right else "wrong", lines)
 
 

@@ -24,7 +24,7 @@ from harness.cli import one_line_errors
 from harness.errors import UserError
 from judge.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
 from judge.prompt import read_prompt
-from judge.recorded import as_row, counts, read_recorded, recorded_files
+from judge.recorded import as_rows, counts, read_recorded, recorded_files
 from judge.summary import rate
 from judge.used_memory import UsedMemoryJudge
 from judge.utilization import DIMENSIONS, UtilizationJudge, is_chinese
@@ -841,10 +841,30 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
         (6, "ability1_1:1"),
         (7, "s__7"),
     ]
-    assert as_row(found.items[0])["verdict"] is True
-    assert as_row(found.items[1])["cause"] == "no verdict recorded"
-    assert as_row(found.items[2])["verdict"] == [["m1", "p1"]]
+    written = [as_rows(item) for item in found.items]
+    assert [row["verdict"] for row in written[0]] == [True]
+    assert [row["cause"] for row in written[1]] == ["no verdict recorded"]
+    pairs = {"s__7 m1 p1": True, "s__7 m2 p1": True, "s__7 m3 p2": False}
+    assert {row["item"]: row["verdict"] for row in written[2]} == pairs
     assert counts(found)["repairs"] == {"memory paired twice": 1}
+
+
+def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from judge.agreement import app as agreement
+    from judge.recorded import app
+
+    reviews = [{"gold_id": f"m{i}", "pred_id": f"p{i}", "ok": i < 2} for i in range(4)]
+    for task in ("task1", "task2"):
+        source, out = tmp_path / f"{task}.jsonl", tmp_path / f"{task}.out.jsonl"
+        row = recorded_row(task=task, session_id="s", judge_output={"pair_reviews": reviews})
+        source.write_text(json.dumps(row) + "\n")
+        assert CliRunner().invoke(app, [str(source), "--out", str(out)]).exit_code == 0
+        result = CliRunner().invoke(agreement, [str(out), str(out), "--json"])
+        assert result.exit_code == 0, result.stderr
+        found = json.loads(result.stdout)
+        assert (found["n"], found["confusion"]) == (4, [[2, 0], [0, 2]])
 
 
 def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from analysis.statistics import Bootstrap
+from corpus.predictions import meant_ids
 from harness.fingerprint import canonical
 from task3.score import app, score_file
 from tests.conftest import WriteRelease, write_lines
@@ -69,7 +70,7 @@ def planted(write_release: WriteRelease, tmp_path: Path) -> tuple[Path, Path]:
         row("q6"),  # 13
         without(row("q8"), "reason"),  # 14: correct all the same
         row("nobody"),  # 15
-        row("q10", "M1"),  # 16: another case, another id
+        row("q10", "M 1"),  # 16: not in the pool
     ]
     path = tmp_path / "p.jsonl"
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -300,3 +301,18 @@ def test_a_gold_id_that_other_memories_share_is_said(
         "in 2 pools the gold's id stands on other memories"
         in score(tmp_path / "p.jsonl", root).stdout
     )
+
+
+def test_ids_differ_by_more_than_case_and_space_unless_the_pool_has_both() -> None:
+    """As in the public scorer, with a check for ids that only these tell apart."""
+    assert meant_ids(" M1\t", ("m1", "m2", "m1")) == {"m1"}
+    assert meant_ids("m3", ("m1", "m2")) == frozenset()
+    assert meant_ids("M1", ("m1", "M1")) == {"M1"}
+    assert meant_ids(" m1", ("m1", "M1")) == frozenset()
+
+
+def test_an_id_in_another_case_is_correct(write_release: WriteRelease, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    write_lines(path, [row("q0", " M1 "), row("q1", "M0")])
+    found = score_file(path, release(write_release), "dev", 3)["all"]["causes"]
+    assert (found["correct"]["lines"], found["wrong"]["lines"]) == ([1], [2])
