@@ -35,9 +35,9 @@ class Task(Generic[R]):
     `rows` are its rows by benchmark_id, in file order; `data` says in the fingerprint which they
     are, `settings` whatever else of the task can change a result. `work` does a row with a system
     that was opened for it and knows nothing yet; its result is JSON, and a SystemFailure fails that
-    row alone. `predictions` makes the official rows of a row and its result. `summarise` adds to
-    the summary what it finds in all results. `systems` are memory systems of this task alone, as
-    package.module:Class, by the names that they have here.
+    row alone. `predictions` makes the prediction rows of a row and its result (official ones for
+    tasks 1 and 2). `summarise` adds to the summary what it finds in all results. `systems` are
+    memory systems of this task alone, as package.module:Class, by the names that they have here.
     """
 
     name: str

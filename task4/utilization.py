@@ -80,7 +80,7 @@ def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> di
 
 
 def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
-    """The official row: {benchmark_id, responses}, of the questions that were answered.
+    """One row {benchmark_id, responses} of the questions that were answered; a form of our own.
 
     Each response has `query_id`, `response` and, beside them, `used_memory_fact`.
     """
