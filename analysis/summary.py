@@ -14,6 +14,7 @@ from analysis import golds, reranking
 from analysis.metrics import ceiling
 from analysis.statistics import Bootstrap, Interval
 from harness.errors import UserError
+from harness.failures import Failures
 from harness.files import write_atomically
 from harness.fingerprint import canonical
 
@@ -91,7 +92,7 @@ class _Cells:
         return self._bootstraps[key]
 
     def cell(self, label: str, distractors: int, rows: Sequence[Row]) -> dict[str, Any]:
-        causes = Counter(row["error"] for row in rows if row["error"] is not None)
+        failures = Failures(row["error"] for row in rows)
         scored = self._scored(distractors, rows)
         pools = [one.pool for one in scored] or [distractors + 1]
         found: dict[str, Any] = {
@@ -101,7 +102,8 @@ class _Cells:
             "attempted": len(rows),
             "scored": len(scored),
             "failed": len(rows) - len(scored),
-            "failures": dict(sorted(causes.items())),
+            "failures": dict(sorted(failures.counts.items())),
+            "reasons": dict(sorted(failures.reasons.items())),
         }
         if min(pools) < max(pools):
             found["pool_sizes"] = {

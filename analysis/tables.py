@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import seconds_by_label
+from harness.failures import with_reason
 from harness.run_folder import is_count
 from harness.terminal import note
 from harness.text_table import TextTable, print_tables
@@ -162,8 +163,13 @@ def _cell_remarks(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Statements about a cell: text, the figure that may differ between cells, text."""
+    reasons = cell.get("reasons", {})
     for cause, count in cell["failures"].items():
-        yield "", str(count), f" failed: {cause}"
+        yield (
+            "",
+            str(count),
+            f" failed: {with_reason(cause, reasons.get(cause, ''))}",
+        )
     if cell.get("all_tied"):
         count = f"{cell['all_tied']} of {cell['scored']}"
         yield "pools in which nothing matches and all tie: ", count, ""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.errors import UserError
+from harness.failures import with_reason
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,6 +42,13 @@ class Cause(StrEnum):
     SCHEMA = "reply violates the schema"
     NOT_SENT = "not sent"
     """Only from a dry run."""
+
+
+_WITH_REASON = (
+    *(Cause.RATE_LIMITED, Cause.SERVER_ERROR, Cause.BAD_REQUEST, Cause.FORBIDDEN),
+    *(Cause.CONTEXT, Cause.REFUSED),
+)
+"""Causes whose detail holds what the server or the model said; of others it is our explanation."""
 
 
 class Rung(StrEnum):
@@ -160,6 +168,11 @@ class Failure:
     detail: str = ""
     text: str = ""
     usage: Usage = Usage()
+
+    @property
+    def error(self) -> str:
+        """For a row: the cause, and the reason if the server or the model gave one."""
+        return with_reason(self.cause.value, self.detail if self.cause in _WITH_REASON else "")
 
 
 class BudgetReached(UserError):

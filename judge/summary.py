@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.statistics import Bootstrap, Interval
 from harness.errors import UserError
+from harness.failures import Failures
 from judge.verdicts import Judged, Unjudged, Verdict, disagreed
 
 
@@ -88,7 +89,7 @@ def rate(
     if len(names) != len(verdicts):
         raise ValueError(f"{len(names)} clusters for {len(verdicts)} verdicts")
     kept = [(name, v) for name, v in zip(names, verdicts, strict=True) if isinstance(v, Judged)]
-    causes = Counter(v.cause for v in verdicts if isinstance(v, Unjudged))
+    causes = Failures(v.cause for v in verdicts if isinstance(v, Unjudged)).counts
     differ = [one for one in map(disagreed, verdicts) if one is not None]
     repairs = sum((Counter(v.repairs) for _, v in kept), Counter[str]())
     score = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from chat_models.base import ChatModel, Failure, Message, Reply, Request, Usage
 from harness.errors import UserError
+from harness.failures import Failures, with_reason
 from judge.prompt import Prompt
 from judge.verdicts import TIED, Judged, Unjudged, Verdict
 
@@ -99,10 +100,10 @@ class Ballot(Generic[T]):
     def _read(self, prompt: str, vote: Vote[T], answers: Sequence[Reply | Failure]) -> Verdict[T]:
         repairs: Counter[str] = Counter()
         votes: list[T | None] = []
-        failed: Counter[str] = Counter()
+        failed: list[str] = []
         for answer in answers:
             if isinstance(answer, Failure):
-                failed[answer.cause.value] += 1
+                failed.append(answer.error)
                 votes.append(None)
             else:
                 repairs.update(answer.repairs)
@@ -111,7 +112,9 @@ class Ballot(Generic[T]):
         raw = tuple(answer.text for answer in answers)
         usage = sum((answer.usage for answer in answers), Usage())
         if 2 * len(came) <= len(answers):
-            [(cause, _)] = failed.most_common(1)
+            found = Failures(failed)
+            [(most, _)] = found.counts.most_common(1)
+            cause = with_reason(most, found.reasons.get(most, ""))
             return Unjudged(cause, raw, usage, tuple(votes), self.chat.name, prompt)
         value = self.decide(came)
         if value is None:

@@ -66,7 +66,7 @@ class Attempt:
         answers = []
         for reply in replies:
             if isinstance(reply, Failure):
-                raise SystemFailure(str(reply.cause), self.usage)
+                raise SystemFailure(reply.error, self.usage)
             assert isinstance(reply.parsed, schema)
             answers.append(reply.parsed)
         return answers

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from harness.failures import with_reason
 from harness.fingerprint import canonical
 from harness.run_folder import PREDICTIONS
 from harness.terminal import note, say, say_json
@@ -49,7 +50,7 @@ def report(summary: Mapping[str, Any]) -> Iterator[str]:
     yield summary["about"]
     yield f"{rows['attempted']} rows, {rows['done']} done"
     for cause, count in rows["failed"].items():
-        yield f"  failed: {cause}: {count}"
+        yield f"  failed: {with_reason(cause, rows.get('reasons', {}).get(cause, ''))}: {count}"
     if "operations" in summary:
         counts = ", ".join(f"{n} {action}" for action, n in summary["operations"].items())
         yield f"{summary['memories']} memories; {counts}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +12,7 @@ from chat_models.dry_run import Plan
 from chat_models.session import open_chats
 from harness.cause import cause_of
 from harness.errors import UserError
+from harness.failures import Failures
 from harness.files import file_name, write_atomically
 from harness.fingerprint import canonical, short_hash
 from harness.item_run import Done, is_item_row, run_items
@@ -92,8 +92,8 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
                 )
             summary = _finish(folder, task, parts)
     if not summary["rows"]["done"]:
-        causes = "; ".join(f"{cause}: {n}" for cause, n in summary["rows"]["failed"].items())
-        raise UserError(f"{path}: not one of {len(task.rows)} rows could be done ({causes})")
+        failures = Failures(row["error"] for row in folder.rows)
+        raise UserError(f"{path}: not one of {len(task.rows)} rows could be done ({failures})")
     return Outcome(path, summary)
 
 
@@ -148,7 +148,7 @@ def _finish(folder: RunFolder, task: Task[R], parts: Parts) -> dict[str, JSON]:
         for prediction in task.predictions(task.rows[row["item"]], row["result"])
     ]
     write_atomically(folder.path / PREDICTIONS, b"".join(lines))
-    failed = Counter(row["error"] for row in folder.rows if row["error"] is not None)
+    failures = Failures(row["error"] for row in folder.rows)
     calls, tokens_in, tokens_out = (
         sum(row[key] for row in folder.rows) for key in ("calls", "tokens_in", "tokens_out")
     )
@@ -159,7 +159,8 @@ def _finish(folder: RunFolder, task: Task[R], parts: Parts) -> dict[str, JSON]:
         "rows": {
             "attempted": len(folder.rows),
             "done": len(done),
-            "failed": dict(failed.most_common()),
+            "failed": dict(failures.counts.most_common()),
+            "reasons": failures.reasons,
         },
         "predictions": len(lines),
         **task.summarise([row["result"] for row in done]),

@@ -10,6 +10,7 @@ import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from harness.app import AllowCode, App, KeepGoing
+from harness.failures import with_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,9 +188,12 @@ def _lines(summary: Mapping[str, object]) -> list[str]:
             lines.append(
                 f"  {name:<36} {found['mean']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}]"
             )
-    failed = summary["failed"]
+    failed, reasons = summary["failed"], summary["reasons"]
     assert isinstance(failed, dict)
-    return [*lines, *(f"  failed, {cause}: {count}" for cause, count in failed.items())]
+    assert isinstance(reasons, dict)
+    for cause, count in failed.items():
+        lines.append(f"  failed, {with_reason(cause, reasons.get(cause, ''))}: {count}")
+    return lines
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from corpus.pools import Pool, Strategy
 from corpus.records import Memory, Task3Row
 from harness.configurations import Configuration
 from harness.errors import UserError
+from harness.failures import Failures
 from harness.files import file_name, write_atomically
 from harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
@@ -152,7 +153,7 @@ class Answering:
             used.tokens_out + reply.usage.estimate_out,
         )
         if isinstance(reply, Failure):
-            return Done(None, *counts, error=reply.cause.value)
+            return Done(None, *counts, error=reply.error)
         assert isinstance(reply.parsed, Choice)
         golds = {memories[i].text for i in pool.golds}
         result = _result(row, golds, shown, reply.parsed)
@@ -241,8 +242,8 @@ def run_answers(config: AnswerConfig) -> Outcome:
             summary = summarise(work, rows)
             write_atomically(path / SUMMARY, canonical(summary) + "\n")
     if not summary["answered"]:
-        causes = "; ".join(f"{cause}: {n}" for cause, n in summary["failed"].items())
-        raise UserError(f"{path}: not one of {len(rows)} queries was answered ({causes})")
+        failures = Failures(row["error"] for row in rows)
+        raise UserError(f"{path}: not one of {len(rows)} queries was answered ({failures})")
     return Outcome(path, summary)
 
 
@@ -270,6 +271,7 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
     """
     sessions = {row.benchmark_id: row.session_id for row in work.material.pools.rows}
     there = [row for row in rows if row["error"] is None]
+    failures = Failures(row["error"] for row in rows)
     results = [row["result"] for row in there]
     clusters = [sessions[row["item"]] for row in there]
     bootstrap = Bootstrap(clusters, work.config.seed) if there else None
@@ -291,9 +293,8 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         else "the whole pool",
         "attempted": len(rows),
         "answered": len(there),
-        "failed": dict(
-            sorted(Counter(row["error"] for row in rows if row["error"] is not None).items())
-        ),
+        "failed": dict(sorted(failures.counts.items())),
+        "reasons": dict(sorted(failures.reasons.items())),
         "gold_shown": share([one["gold_shown"] for one in results]),
         "recall_at_1": share([one["correct"] for one in results]),
         "used_by_overlap": share([one["overlap"] >= THRESHOLD for one in results]),

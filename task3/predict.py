@@ -10,6 +10,7 @@ import typer
 
 from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from harness.app import AllowCode, App
+from harness.failures import Failures
 
 if TYPE_CHECKING:
     from harness.configurations import Configuration
@@ -116,7 +117,7 @@ def _run(
         if chat.dry_run:
             say(*planned(chats))
             return
-    causes = "; ".join(f"{' '.join(c.split())}: {n}" for c, n in answers.failed.most_common())
+    causes = " ".join(str(Failures(answers.failed.elements())).split())
     if not answers.rows:
         raise UserError(f"not one of {len(file.rows)} queries could be scored ({causes})")
     content = b"".join(map(encode_row, answers.rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from chat_models.session import Chats, open_chats
 from corpus.material import Material
 from corpus.pools import PoolSet, pool_hash
 from harness.errors import UserError
+from harness.failures import Failures
 from harness.files import file_name
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.first_failures import FirstFailures
@@ -71,10 +71,9 @@ def _run(config: SweepConfig, chats: Chats) -> Outcome:
         summary = summarise(folder.manifest, folder.rows, config.ks)
         write_summary(path, summary)
     if not any(cell["scored"] for cell in summary["cells"]):
-        causes = Counter(row["error"] for row in folder.rows)
         raise UserError(
             f"{path}: not one of {len(folder.rows)} rows could be scored"
-            f" ({'; '.join(f'{cause}: {n}' for cause, n in causes.most_common(3))})"
+            f" ({Failures(row['error'] for row in folder.rows)})"
         )
     return Outcome(path, summary)
 

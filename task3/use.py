@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis.statistics import Bootstrap
 from corpus.records import Task3Row
+from harness.failures import Failures
 from indexes.tokens import MultilingualTokens, Tokens
 
 _MARK = re.compile(r"\s*\[ERROR:[^\]]*\]?")
@@ -83,7 +84,7 @@ def use_figures(
     judged = [row for row in there if uses[row.benchmark_id].used is not None]
     unjudged = {row.benchmark_id for row in there} - {row.benchmark_id for row in judged}
     counted = [row for row in rows if row.benchmark_id not in unjudged]
-    causes = Counter(uses[name].cause for name in unjudged)
+    causes = Failures(uses[name].cause for name in unjudged).counts
     cross = Counter(
         ("used" if uses[row.benchmark_id].used else "not_used")
         + ("_and_correct" if correct[row.benchmark_id] else "_and_not_correct")

@@ -12,6 +12,7 @@ from chat_models.base import ChatModel
 from chat_models.dry_run import Plan
 from chat_models.session import open_chats
 from harness.errors import UserError
+from harness.failures import Failures
 from harness.fingerprint import code_hash, own_version, short_hash, versions
 from harness.item_run import Done, is_item_row, run_items
 from harness.run_folder import open_run
@@ -73,7 +74,7 @@ def judge_all(
         price = chats.prices.by_model.get(chat.name)
     found = {row["item"]: from_row(row["result"]) for row in rows}
     if not any(isinstance(one, Judged) for one in found.values()):
-        causes = ", ".join(sorted({row["error"] for row in rows}))
+        causes = Failures(row["error"] for row in rows)
         raise UserError(f"{path}: none of {len(rows)} items could be judged ({causes})")
     facts = {
         "model": options.chat_model,

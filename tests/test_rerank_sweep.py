@@ -14,6 +14,7 @@ from typing import Any
 from chat_models import ChatOptions, one_line
 from corpus.material import gather
 from harness.configurations import parse_configurations
+from harness.failures import without_reason
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from tests.conftest import HOUSE, WriteRelease
@@ -126,7 +127,7 @@ def test_faults_of_every_kind_are_accounted_for_and_a_second_run_has_equal_bytes
     assert cell["attempted"] == QUERIES == cell["scored"] + cell["failed"]
     # Each row went as its behaviour says, and there is no cause besides.
     rows = rows_of(tmp_path / "a")
-    failed = Counter(row["error"] for row in rows if row["error"])
+    failed = Counter(without_reason(row["error"]) for row in rows if row["error"])
     assert set(failed) == {"rate limited", "server error", "timeout", "connection"}
     assert dict(failed) == cell["failures"]
     for kind in ("cut", "wrong format", "repeated", "out of range", "missing"):

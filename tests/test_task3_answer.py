@@ -217,10 +217,33 @@ def test_one_strange_reply_costs_no_row_of_another_query(
     assert summary["repairs"].get("lone surrogate", 0) == len(repaired)
 
 
+def test_the_reason_of_a_server_is_in_rows_and_in_the_summary(root: Path, tmp_path: Path) -> None:
+    told = {"error": {"message": "no such\nadapter \x1b[1m; you sent Bearer secret-key-0123"}}
+
+    def choose(call: Call) -> str | Raw:
+        strange = "tea" in call.prompt.split("Query:")[1].split("\n")[0]
+        return Raw(json.dumps(told), 422) if strange else "perfect"
+
+    reason = r"HTTP 422: no such adapter \x1b[1m; you sent Bearer ***"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        scripted_server(knows, choose) as server,
+    ):
+        patch.setenv("RECALLBED_API_KEY", "secret-key-0123")
+        shown = run(root, server, tmp_path / "run")
+    assert f"failed, bad request (reason: {reason}): 2" in shown.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["failed"], summary["reasons"]) == ({"bad request": 2}, {"bad request": reason})
+    errors = [row["error"] for row in lines(tmp_path / "run" / "rows.jsonl")]
+    assert errors.count(f"bad request (reason: {reason})") == 2
+    for file in (tmp_path / "run").iterdir():
+        assert b"secret-key" not in file.read_bytes()
+
+
 def test_nothing_answered_is_an_error(root: Path, tmp_path: Path) -> None:
     with scripted_server(knows, "refusal") as server:
         result = run(root, server, tmp_path / "run", "--limit", "3")
-    assert_one_line(result, "not one of 3 queries", "refused: 3")
+    assert_one_line(result, "not one of 3 queries", "refused (reason: I would rather not.): 3")
 
 
 def test_a_retriever_narrows_what_is_shown(
@@ -481,7 +504,7 @@ def test_votes_that_differ_are_told_and_a_judge_that_never_answers_is_an_error(
         predict(path, {"q1": "another reason"})
         other = tmp_path / "other"
         result = judged(root, path, server, tmp_path, "--out", str(other))
-    assert_one_line(result, "none of 1 items could be judged (refused)")
+    assert_one_line(result, "none of 1 items could be judged", "(reason: I would rather not.): 1)")
 
 
 def test_verdicts_of_other_predictions_are_not_taken_for_these(

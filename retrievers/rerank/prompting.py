@@ -226,7 +226,7 @@ class PromptReranker(Reranker):
             talk.repairs.update(answer.repairs)
             return True
         if answer.cause not in UNUSABLE:
-            raise RetrieverError(answer.cause.value)
+            raise RetrieverError(answer.error)
         talk.unusable += 1
         talk.repairs[UNUSABLE[answer.cause]] += 1
         return False
