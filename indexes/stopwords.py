@@ -7,6 +7,7 @@ package `stop-words` (BSD), which carries them inside.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 
 _ENGLISH_127 = """
@@ -23,10 +24,13 @@ ENGLISH_127 = frozenset(_ENGLISH_127.split())
 # What NLTK's word tokenizer cuts off "don't", "I'm", "we've", ...
 CONTRACTIONS = frozenset(("n't", "'m", "'re", "'ve", "'ll", "'d", "'s"))
 
-# Words of Latin script are told apart by these; English first, so that it wins a draw.
+# The languages of Latin script that are told apart by their stopwords.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
 # The package's Greek and Hebrew lists are not usable: ancient words, and words within quotes.
 BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi"}
+
+# Words of real sentences; a short English text holds one or two stopwords of another language.
+EVIDENCE = 3
 
 
 @cache
@@ -43,7 +47,17 @@ def stopwords(language: str) -> frozenset[str]:
         return frozenset()
 
 
-def latin_language(words: list[str]) -> str:
-    """The language of `LATIN` with the most stopwords among `words`, English on a draw."""
-    held = {word for word in words if len(word) > 1}  # a lone letter is no evidence
-    return max(LATIN, key=lambda language: len(held & stopwords(language)))
+def latin_language(words: Iterable[str], default: str = "english") -> str:
+    """The language of words in Latin script: `default`, or one of `LATIN` with enough evidence.
+
+    Evidence of a language is a distinct word, longer than a letter, that is a stopword of it and
+    not of `default`. Enough is `EVIDENCE` more of them than words that are stopwords of `default`
+    alone. "Owns a red car" is no evidence, though `car` is a stopword of French.
+    """
+    held = {word for word in words if len(word) > 1}
+    usual = stopwords(default)
+    others = [language for language in LATIN if language != default]
+    best = max(others, key=lambda language: len((held & stopwords(language)) - usual))
+    found = len((held & stopwords(best)) - usual)
+    against = len((held & usual) - stopwords(best))
+    return best if found - against >= EVIDENCE else default

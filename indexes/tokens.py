@@ -11,7 +11,14 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from indexes.nltk_parts import nltk_parts
-from indexes.stopwords import BY_SCRIPT, CONTRACTIONS, ENGLISH_127, latin_language, stopwords
+from indexes.stopwords import (
+    BY_SCRIPT,
+    CONTRACTIONS,
+    ENGLISH_127,
+    LATIN,
+    latin_language,
+    stopwords,
+)
 
 # Scripts written without spaces, and Hangul, whose particles stick to the word before them.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -58,7 +65,8 @@ class MultilingualTokens:
     base; scripts without spaces become pairs of characters (grapheme clusters); tokens without a
     letter or digit are dropped. Stems: `language` for Latin script (Porter for English, Snowball
     for the rest), Russian for Cyrillic, Arabic for Arabic, none elsewhere. Stopwords: by script,
-    and for Latin script by the language whose stopwords the text holds most of.
+    and for Latin script those of `language` (English if it is none of `indexes.stopwords.LATIN`)
+    unless the text has enough evidence of another language (`latin_language`).
     """
 
     language: str = "english"
@@ -68,7 +76,8 @@ class MultilingualTokens:
     def __call__(self, text: str) -> Tokens:
         """Tokens of one text."""
         words = _words(normalise(text))
-        barred = _Barred([word for script, word in words if script == "Latn"])
+        latin = [word for script, word in words if script == "Latn"]
+        barred = _Barred(latin, self.language if self.language in LATIN else "english")
         every, content = [], []
         for script, word in words:
             token = self._stemmed(script, word)
@@ -87,8 +96,8 @@ class MultilingualTokens:
 class _Barred:
     """Tells whether a word is a stopword of the text it stands in."""
 
-    def __init__(self, latin: list[str]) -> None:
-        self.latin = latin_language(latin) if latin else "english"
+    def __init__(self, latin: list[str], default: str) -> None:
+        self.latin = latin_language(latin, default) if latin else default
 
     def __call__(self, script: str, word: str) -> bool:
         if script == "Cont":

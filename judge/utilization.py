@@ -7,7 +7,6 @@ the question is Chinese and in English otherwise. What each dimension means is t
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -17,6 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 from chat_models.base import ChatModel
 from chat_models.fence import one_line
 from harness.errors import UserError
+from indexes.language import language_of
 from judge.prompt import Prompt, read_prompt
 from judge.replies import Number, YesOrNo, is_yes
 from judge.verdicts import MISSING_GRADE, Grades, Verdict
@@ -26,9 +26,6 @@ DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
 """Persona awareness; preference following, of content and of manner; virtual-reality awareness;
 constraint following; emotional intelligence."""
 _VERSION = "v1"
-_HAN = re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 class _EmotionReply(BaseModel):
@@ -96,13 +93,7 @@ class UtilizationJudge:
     def _prompt(self, query: str) -> Prompt:
         if self.dimension != "ei":
             return self._prompts[self.dimension]
-        return self._prompts["ei_zh" if is_chinese(query) else "ei_en"]
-
-
-def is_chinese(text: str) -> bool:
-    """Whether a text is Chinese: more Han characters than words of other scripts, and no kana."""
-    han = len(_HAN.findall(text))
-    return han > len(_WORD.findall(_HAN.sub(" ", text))) and not _KANA.search(text)
+        return self._prompts["ei_zh" if language_of(query) == "chinese" else "ei_en"]
 
 
 def _grades(reply: _EmotionReply, repairs: Counter[str]) -> Grades:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,9 +17,9 @@ from analysis.matching import (
     similar_pairs,
 )
 from corpus.records import MemoryItem, Turn
+from indexes.language import language_of
 from task1.answers import Answers, R
 from task1.judging import judge_sessions
-from task1.language import language_of
 from task1.score_options import ScoreOptions
 
 JSON = Any
@@ -46,7 +46,7 @@ def score_answers(
         Matched(answers.rows[name].session_id, answers.gold(name), answers.items[name], found)
         for name, found in pairs.items()
     ]
-    languages = [language_of(dialogue(answers.rows[name])) for name in pairs]
+    languages = [language_of(_said(dialogue(answers.rows[name]))) for name in pairs]
     graded = options.scorer == "match"
     found = figures(sessions, graded=graded, seed=options.seed)
     unjudged = len(answers.items) - len(sessions)
@@ -93,6 +93,11 @@ def pair_up(
         for name, pairs in verdicts.pairs.items()
     }
     return judged, verdicts.facts
+
+
+def _said(turns: Iterable[Turn]) -> str:
+    """What the user says."""
+    return "\n".join(turn.text for turn in turns if turn.role == "user")
 
 
 def top_label(item: MemoryItem) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from corpus.records import MemoryItem, Query, Task4Gold, Task4Row
-from indexes.stopwords import latin_language
-from indexes.tokens import normalise
-from judge.utilization import is_chinese
+from indexes.language import language_of
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei_en", "ei_cn", "ei_other")
 """As the paper's columns; `ei_other` is for other data, with questions in other languages."""
+_EMOTIONAL = {"english": "ei_en", "chinese": "ei_cn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +61,5 @@ def dimension_of(row: Task4Row, query: Query, memory: MemoryItem) -> str:
         manner = "interaction" in (memory.label or "").casefold()
         return "pf_interaction" if manner else "pf_general"
     if row.ability == 5:
-        return (
-            "ei_cn" if is_chinese(query.text) else "ei_en" if _english(query.text) else "ei_other"
-        )
+        return _EMOTIONAL.get(language_of(query.text), "ei_other")
     return {1: "pa", 3: "vra", 4: "cf"}[row.ability]
-
-
-def _english(text: str) -> bool:
-    words = normalise(text).split()
-    letters = [c for c in text if c.isalpha()]
-    latin = sum(c.isascii() for c in letters)
-    return 2 * latin > len(letters) and latin_language(words) == "english"

@@ -14,6 +14,7 @@ import rank_bm25
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from analysis.metrics import above_tied, ranked, recall_at
 from corpus.records import Memory
 from harness.configurations import Configuration
 from harness.errors import UserError
@@ -220,6 +221,29 @@ def test_stopwords_can_count_always() -> None:
         matched = BM25(stopwords=stopwords).score("the dog", pool).matched
         assert matched is not None
         assert matched.tolist() == [counts, False]
+
+
+# Content words of English that are stopwords of French, Spanish, German, Dutch or Turkish.
+HOMOGRAPHS = [
+    ("Owns a red car", ["Owns a red bike", "Owns a red kite"], "Which car is it that I own?"),
+    ("Has a son", ["Has a cat", "Has a garden"], "What is the name of my son?"),
+    ("Drives a van", ["Drives a lorry", "Drives a bus"], "What should I know about my van?"),
+    ("Reads war novels", ["Reads love novels", "Reads sea novels"], "Is there a war in them?"),
+    ("Wears a hat", ["Wears a scarf", "Wears a coat"], "Which hat should I take with me?"),
+    ("Carved a wooden die", ["Carved a wooden top", "Carved a wooden owl"], "Was it a die?"),
+    ("Keeps a compost bin", ["Keeps a compost heap", "Keeps a log"], "Where did I put the bin?"),
+    ("Bakes sans sugar", ["Bakes bread", "Bakes cakes"], "What do I do sans sugar?"),
+]
+
+
+@pytest.mark.parametrize("tokens", ["multilingual", "paper"])
+def test_a_foreign_stopword_is_no_stopword_of_a_short_english_memory(tokens: Any) -> None:
+    bm25 = BM25(tokens=tokens)
+    found = []
+    for gold, others, query in HOMOGRAPHS:
+        scores = ranked(bm25.score(query, memories([*others, gold])).scores, 3)
+        found.append(recall_at(1, *above_tied(scores, 2)))
+    assert found == [1.0] * 8
 
 
 # --- order

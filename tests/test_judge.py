@@ -23,12 +23,13 @@ from corpus.records import MemoryItem
 from harness.cli import one_line_errors
 from harness.errors import UserError
 from harness.failures import without_reason
+from indexes.language import language_of
 from judge.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
 from judge.prompt import read_prompt
 from judge.recorded import as_rows, counts, read_recorded, recorded_files
 from judge.summary import rate
 from judge.used_memory import UsedMemoryJudge
-from judge.utilization import DIMENSIONS, UtilizationJudge, is_chinese
+from judge.utilization import DIMENSIONS, UtilizationJudge
 from judge.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
 from judge.voting import ask_all, lower_median, majority
 from tests.conftest import HOUSE
@@ -127,7 +128,7 @@ def test_the_five_questions_differ() -> None:
 def test_emotional_intelligence_has_prompts_for_chinese_and_for_the_rest(
     query: str, prompt: str
 ) -> None:
-    assert is_chinese(query) == (prompt == "ei_zh")
+    assert (language_of(query) == "chinese") == (prompt == "ei_zh")
     with scripted_server(lambda call: GRADES) as server, model(server) as chat:
         found = UtilizationJudge(chat, "ei")(query, "加油！", "Has a wife")
     assert isinstance(found, Judged)

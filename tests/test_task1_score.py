@@ -19,11 +19,12 @@ from corpus.layout import sample_root
 from corpus.records import Turn
 from corpus.task1 import TASK1
 from corpus.task2 import TASK2
-from task1.language import language_of
+from indexes.language import language_of
 from task1.predictions import predicted_item, read_memory_rows
 from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
 from task1.score import app, score_file
 from task1.score_options import ScoreOptions
+from task1.scoring import _said
 from tests.conftest import write_lines
 from tests.scripted_server import Call, scripted_server
 
@@ -327,7 +328,9 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
     ],
 )
 def test_language_is_told_by_what_the_user_says(language: str, said: str) -> None:
-    assert language_of([Turn("assistant", "Hello, what is it?"), Turn("user", said)]) == language
+    assert language_of(said) == language
+    turns = [Turn("assistant", "Hello, what is it?"), Turn("user", said)]
+    assert language_of(_said(turns)) == language
 
 
 # --- judge ----------------------------------------------------------------------------------------

@@ -252,14 +252,44 @@ def test_a_language_without_a_list_has_no_stopwords() -> None:
     assert stopwords("klingon") == frozenset()
 
 
-def test_english_wins_a_draw() -> None:
-    assert latin_language([]) == latin_language(["quokka"]) == "english"
-    assert latin_language(["la", "quokka", "the"]) == "english"
-    assert latin_language(["la", "quokka", "de", "the"]) != "english"
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("english", ""),
+        ("english", "Owns a red car"),
+        ("english", "quokka"),
+        ("english", "la quokka de"),  # two words are no evidence
+        ("spanish", "la quokka de los"),
+        ("english", "the die is cast in die van der car"),
+        ("english", "die die die die"),  # a repeated word counts once
+        ("french", "je suis dans la cuisine avec les chats"),
+        ("german", "ich habe keine Angst vor der Nacht"),
+    ],
+)
+def test_a_language_needs_three_stopwords_more_than_english_has(language: str, text: str) -> None:
+    assert latin_language(text.lower().split()) == language
 
 
-def test_a_repeated_word_weighs_once_in_telling_the_language() -> None:
-    assert latin_language(["die", "die", "die", "the", "of"]) == "english"
+def test_a_long_text_of_another_language_needs_no_share_of_its_words() -> None:
+    words = [f"mot{i}" for i in range(500)] + ["dans", "avec", "pour", "leurs", "the"]
+    assert latin_language(words) == "french"
+
+
+def test_the_language_setting_is_the_language_of_a_short_text() -> None:
+    german = MultilingualTokens("german", stem=False)
+    assert german("der Hund ist").content == ("hund",)
+    assert tokens("der Hund ist").content == ("der", "hund", "ist")
+    assert german("what they do is for the tea in the sea").content == ("tea", "sea")
+    # Nothing tells the stopwords of this language apart, so English stays the default.
+    assert MultilingualTokens("danish", stem=False)("the tea of it").content == ("tea",)
+
+
+@given(st.lists(st.sampled_from(["car", "son", "tea", "red", "hat", "owns"]), max_size=5))
+def test_no_content_word_of_a_few_english_words_is_lost(words: list[str]) -> None:
+    if len({"car", "son", "hat"} & set(words)) < 3:
+        assert (
+            plain(" ".join(words)).every == MultilingualTokens(stem=False)(" ".join(words)).content
+        )
 
 
 def test_stopwords_can_be_kept() -> None:
@@ -369,5 +399,9 @@ def test_tokens_never_depend_on_what_came_before(texts: list[str], rng) -> None:
 
 
 def test_an_elided_article_leaves_its_word_free_to_match() -> None:
-    assert MultilingualTokens(stem=False)("l'eau qu'il dell'arte").content == ("eau", "arte")
+    assert MultilingualTokens(stem=False)("l'eau qu'une dell'arte").content == (
+        "eau",
+        "une",
+        "arte",
+    )
     assert tokens("vitamin D").content == ("vitamin", "d")

@@ -1,13 +1,11 @@
-"""Which language a dialogue is in, told by its script and, for Latin script, by its stopwords."""
+"""The language of a text, by its script and, for Latin script, by its stopwords."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from corpus.records import Turn
 from indexes.stopwords import BY_SCRIPT, latin_language
 from indexes.tokens import normalise
 
@@ -16,24 +14,21 @@ _UNSPACED = {"Hani": "chinese", "Kana": "japanese", "Hang": "korean"}
 _KANA_SHARE = 0.05  # of the characters of a Japanese text many more are kana; a loan word has few
 
 
-def language_of(turns: Iterable[Turn]) -> str:
-    """The language of most of what the user says: a name in lower case, or "other".
+def language_of(text: str) -> str:
+    """The language of most of a text: a name in lower case, or "other".
 
-    What counts are words, and single characters of scripts written without spaces. Cyrillic counts
-    as Russian and Devanagari as Hindi; Latin script is the one of eight languages of
-    `indexes.stopwords` whose stopwords it holds most of.
+    Words are counted, and single characters of scripts written without spaces. Cyrillic counts as
+    Russian and Devanagari as Hindi; Latin script is English unless
+    `indexes.stopwords.latin_language` finds enough evidence of another language.
     """
     counts: Counter[str] = Counter()
     latin: list[str] = []
-    for turn in turns:
-        if turn.role != "user":
-            continue
-        text = normalise(turn.text)
-        for script, pattern in _patterns().items():
-            found = pattern.findall(text)
-            counts[script] += len(found)
-            if script == "Latn":
-                latin += found
+    text = normalise(text)
+    for script, pattern in _patterns().items():
+        found = pattern.findall(text)
+        counts[script] += len(found)
+        if script == "Latn":
+            latin = found
     if counts["Kana"] > _KANA_SHARE * (counts["Hani"] + counts["Kana"]):
         counts["Kana"] += counts.pop("Hani", 0)
     script, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
