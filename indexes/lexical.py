@@ -29,6 +29,10 @@ def _bm25s() -> Any:
     return bm25s
 
 
+_TOKENS_SINCE = 2
+"""The first index format whose tokens are cut as queries are cut now."""
+
+
 class Lexical(Index[Sequence[str]]):
     """Texts by BM25 (`lucene`: idf never negative), tokens and scores those of `retrievers.bm25`.
 
@@ -105,8 +109,16 @@ class Lexical(Index[Sequence[str]]):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Map the index at `path`; only the vocabulary is read into memory."""
+        """Map the index at `path`; only the vocabulary is read into memory.
+
+        Raises NotAnIndex for a damaged file, and for one whose tokens are cut otherwise.
+        """
         header, sections = read_index(path, cls.kind)
+        if header["format"] < _TOKENS_SINCE:
+            raise NotAnIndex(
+                f"{path}: its tokens are those of an earlier recallbed, and queries would be cut"
+                " otherwise. Build it again"
+            )
         index = cls(**header["settings"])
         index._ids = np.frombuffer(sections["ids"], np.int64)
         tables: list[_Table | None] = []

@@ -509,6 +509,18 @@ def test_any_kind_is_opened_by_what_its_file_says(tmp_path: Path) -> None:
         Flat.load(tmp_path / "hnsw")
 
 
+def test_a_lexical_index_with_tokens_of_an_earlier_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("indexes.files.FORMAT", 1)
+        index = Lexical()
+        index.build(np.arange(2), ["green tea", "a cat"])
+        index.save(tmp_path / "index")
+    with pytest.raises(NotAnIndex, match="tokens are those of an earlier recallbed"):
+        Lexical.load(tmp_path / "index")
+
+
 def test_row_34_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = Flat(WIDTH)
     index.build([1], unit_vectors(0, 1))
