@@ -204,8 +204,8 @@ def test_nothing_is_taken_from_the_benchmark(alpsbench: Path) -> None:
 def test_its_figures_are_called_a_samples(tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = ["--retriever", "constant", "--distractors", "100", "--limit", "4"]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(out), "--json"])
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "sample, not AlpsBench" in " ".join(result.output.split())
+    assert "sample, not AlpsBench" in " ".join(result.stdout.split())
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["data"]["sample"] is True

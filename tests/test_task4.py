@@ -341,7 +341,8 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
     out = tmp_path / "run"
     result = run("--system", "tests.test_task4:Moody", "--data", root, "--out", out, "--json")
     summary = json.loads(result.stdout)
-    assert summary["rows"] == {"attempted": 6, "done": 5, "failed": {"in no mood": 1}}
+    failed = {"failed": {"in no mood": 1}, "reasons": {}}
+    assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
     assert summary["answers"]["ability5"]["failed"] == {"in no mood": 1}
     found = scored(out, "--data", root, "--ability", 1, "--ability", 5)
     assert found["dimensions"]["pa"]["causes"]["missing"]["count"] == 1
