@@ -129,6 +129,11 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                 " not in its files: they share the place below the last"
             )
     lines += _rerank_remarks(summary)
+    if summary["pools_with_repeated_ids"]:
+        lines.append(
+            f"stored ids repeat in {summary['pools_with_repeated_ids']} pools:"
+            " a memory is known by its position, and no retriever sees an id"
+        )
     if summary.get("abstentions"):
         lines.append(
             f"queries without gold (abstention): {summary['abstentions']},"

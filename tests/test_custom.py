@@ -587,7 +587,8 @@ def test_no_retriever_sees_an_id_a_session_or_a_gold(
         sizes = {"distractors": (1,)} if pools == "nested" else {}
         path = write(*rows, name=f"{gold}.jsonl")
         sweep(path, tmp_path / str(gold), name=f"{__name__}:Spy", pools=pools, **sizes)
-        assert len(Spy.seen) == 1 + 4
+        # Prepared once, and each query scored twice more to see that nothing is kept of others.
+        assert len(Spy.seen) == 1 + 4 + 2 * 4
         assert "SECRET" not in repr(Spy.seen)
         assert all(type(memory) is Memory for _, pool in Spy.seen for memory in pool)
         seen.append(Spy.seen)

@@ -59,11 +59,11 @@ def test_a_store_replaced_while_it_is_read_is_of_one_build(
     build(store, "alpha")
     real, once = open_index, [True]
 
-    def interrupted(path: Path) -> Any:
+    def interrupted(path: Path, address: str | None) -> Any:
         if once and when == "before the index":
             once.clear()
             build(store, "beta")
-        index = real(path)
+        index = real(path, address)
         if once and when == "after the index":
             once.clear()
             build(store, "beta")
@@ -84,9 +84,9 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
     store = tmp_path / "store"
     build(store, "alpha")
 
-    def interrupted(path: Path) -> Any:
+    def interrupted(path: Path, address: str | None) -> Any:
         build(store, "beta")
-        return open_index(path)
+        return open_index(path, address)
 
     monkeypatch.setattr(memory_store, "open_index", interrupted)
     monkeypatch.setattr(memory_store, "_PAUSE", 0)
