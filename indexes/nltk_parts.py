@@ -43,13 +43,21 @@ class _Hidden(MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 
 
-@cache
+_loading = threading.Lock()
+
+
 def nltk_parts() -> Parts:
-    """Load the parts.
+    """Load the parts, once.
 
     If nltk was not loaded before, it is not left in `sys.modules` either: whoever imports it later
     gets it with all that belongs to it.
     """
+    with _loading:  # what one thread takes out of sys.modules, another may be importing
+        return _parts()
+
+
+@cache
+def _parts() -> Parts:
     if "nltk" in sys.modules:
         return _load()
     hidden = _Hidden()
@@ -58,7 +66,7 @@ def nltk_parts() -> Parts:
         return _load()
     finally:
         sys.meta_path.remove(hidden)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "nltk"]:
+        for name in [name for name in list(sys.modules) if name.partition(".")[0] == "nltk"]:
             del sys.modules[name]
 
 

@@ -522,7 +522,7 @@ def test_a_used_memory_of_null_is_none_and_an_answer_has_words() -> None:
         ("empty", "empty reply"),
         ("wrong schema", "reply violates the schema"),
         ("no json", "no JSON in the reply"),
-        ("refusal", "refused"),
+        ("refusal", "refused (reason: I would rather not.)"),
         ("echo only", "no JSON in the reply"),
     ],
 )

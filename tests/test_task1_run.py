@@ -117,7 +117,7 @@ def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_pat
         if system != "none":  # which has no store
             assert [entry.operation for entry in store.history(row["item"])] == done
     summary = summary_of(out)
-    assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}}
+    assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}, "reasons": {}}
     assert summary["memories"] == sum(len(row["memory_items"]) for row in predicted)
     assert json.loads(result.stdout) == summary
     read = read_memory_rows(out / "predictions.jsonl")
@@ -320,16 +320,17 @@ def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
         result = run(*words, "--base-url", server.url, "--json")
         assert result.exit_code == 0, result.output
         summary = json.loads(result.stdout)
-        assert summary["rows"] == {"attempted": 6, "done": 5, "failed": {"refused": 1}}
+        failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
+        assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
         assert summary["predictions"] == len(rows_of(out, "predictions.jsonl")) == 5
-        assert "failed: refused: 1" in result.stderr
+        assert "failed: refused (reason: I would rather not.): 1" in result.stderr
         assert rows_of(out)[3]["result"] is None
         assert MemoryStore(out / "memory.sqlite").memories("s3__3") == []
         server.choose = lambda call: "perfect"
         server.calls.clear()
         assert run(*words, "--base-url", server.url, "--retry-failed").exit_code == 0
         assert all("I keep 3 bees" in prompt or "3 hens" in prompt for prompt in server.prompts())
-    assert summary_of(out)["rows"] == {"attempted": 6, "done": 6, "failed": {}}
+    assert summary_of(out)["rows"] == {"attempted": 6, "done": 6, "failed": {}, "reasons": {}}
     assert [row["benchmark_id"] for row in rows_of(out, "predictions.jsonl")] == [
         f"s{i}__{i}" for i in range(6)
     ]
