@@ -45,7 +45,7 @@ class Budget:
             raise UserError(f"--max-cost {max_cost}: must be more than 0")
         self.max_tokens, self.max_cost = max_tokens, max_cost
         self.spent = Usage()
-        """All calls sent. Those that told no tokens, cut off or not, stand in it with all that they
+        """All calls sent. Those that told no tokens, cut off or not, are in it with all that they
         might have taken, as estimates."""
         self._cost = self._reserved_cost = 0.0
         self._reserved = 0

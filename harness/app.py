@@ -21,7 +21,9 @@ AllowCode = Annotated[
 ]
 KeepGoing = Annotated[
     bool,
-    typer.Option("--keep-going", help="Go on if the first ten queries or items fail alike."),
+    typer.Option(
+        "--keep-going", help="Go on if the first ten queries or items fail in the same way."
+    ),
 ]
 
 

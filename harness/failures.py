@@ -24,7 +24,7 @@ class Failures:
     """Errors counted by cause, each cause with the first of its reasons."""
 
     def __init__(self, errors: Iterable[str | None]) -> None:
-        """None stands for what did not fail."""
+        """None means that it did not fail."""
         self.counts: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
         for error in errors:

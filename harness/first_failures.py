@@ -1,4 +1,4 @@
-"""Stopping a run whose first items all fail alike: what is wrong is wrong for all of them."""
+"""Stopping a run whose first items all fail in the same way: the cause is common to all."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class FirstFailures:
     def see(self, errors: Iterable[str | None]) -> None:
         """The causes of the next items, in order, None for success.
 
-        Raises UserError when the first LIMIT items failed alike: by type and place in the user's
-        code if the cause has one, else by the whole cause.
+        Raises UserError when the first LIMIT items failed in the same way: by type and place in the
+        user's code if the cause has one, else by the whole cause.
         """
         for error in errors:
             if self.decided:
@@ -41,6 +41,7 @@ class FirstFailures:
             self._key, self._count = key, self._count + 1
             if self._count == LIMIT:
                 raise UserError(
-                    f"{self.label}: stopped, since the first {LIMIT} all failed alike ({error})."
+                    f"{self.label}: stopped, since the first {LIMIT} all failed in the same way"
+                    f" ({error})."
                     " Correct the cause, or pass --keep-going"
                 )

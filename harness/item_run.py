@@ -58,7 +58,8 @@ def run_items(
     A row stands in rows.jsonl once all before it do. Raises UserError where the rows already there
     are not the first ones of these items. What a work raises ends the run, with every
     row before it kept: a work turns a failure that belongs to its item into `Done(error=...)`.
-    Without `keep_going` UserError is raised too if the first ten items fail alike; none is kept.
+    Without `keep_going` UserError is raised too if the first ten items fail in the same way; none
+    is kept.
     """
     names = list(items)
     _check_kept_rows(folder, names)

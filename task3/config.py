@@ -20,8 +20,8 @@ class SweepConfig:
     takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
     which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
     without repeats. `limit` takes the first queries of the file; the bank is unaffected.
-    `keep_going` goes on if the first ten rows of a label fail alike. `keep_scores` keeps every
-    score of every pool in scores.jsonl. `store` is the file of the
+    `keep_going` goes on if the first ten rows of a label fail in the same way. `keep_scores` keeps
+    every score of every pool in scores.jsonl. `store` is the file of the
     embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
     `chat` says how the chat models that retrievers name are asked.
     """

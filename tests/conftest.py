@@ -86,3 +86,19 @@ def write_release(tmp_path: Path) -> WriteRelease:
 def write_lines(path: Path, rows: Sequence[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every figure that is saved, as matplotlib holds it; the file is written all the same."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+    save = Figure.savefig
+
+    def spy(self: Figure, *args: Any, **options: Any) -> None:
+        figures.append(self)
+        save(self, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", spy)
+    return figures

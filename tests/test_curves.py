@@ -39,20 +39,6 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
     return tmp_path
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is saved, as matplotlib holds it; the file is written all the same."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def spy(self: Figure, *args: Any, **options: Any) -> None:
-        figures.append(self)
-        save(self, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", spy)
-    return figures
-
-
 def sweep(out: str, *names: str, **options: Any) -> Path:
     labels = tuple(Configuration(name.replace("=", "_"), name, {}) for name in names)
     given: dict[str, Any] = {"distractors": SIZES, **options}

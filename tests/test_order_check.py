@@ -114,7 +114,7 @@ class RoundsByBatch(Overlap):
 
 
 class FailsAtTheSecondTime(Overlap):
-    """A service that is away for a moment is no state."""
+    """A service that is unavailable for a moment is no state."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()

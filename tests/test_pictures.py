@@ -4,7 +4,6 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib import font_manager
@@ -22,19 +21,6 @@ from analysis.published import published_task3
 
 SIZES = (100, 300, 500, 700, 1000)
 TITLE = "Task 3, embedded sample, not AlpsBench: 164 queries, nested pools"
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def spy(self: Figure, *args: Any, **options: Any) -> None:
-        figures.append(self)
-        save(self, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", spy)
-    return figures
 
 
 def curve(

@@ -63,7 +63,9 @@ def test_ten_equal_failures_at_the_start_end_the_run_and_leave_no_folder(place: 
     """Equal by type and place: the words of a KeyError differ with every query."""
     done = sweep(place, FAULTY)
     line = error_of(done)
-    assert line.startswith("error: Mine: stopped, since the first 10 all failed alike (KeyError: ")
+    assert line.startswith(
+        "error: Mine: stopped, since the first 10 all failed in the same way (KeyError: "
+    )
     assert "(mine.py:9)" in line
     assert "--keep-going" in line
     assert "Traceback" not in done.stderr
@@ -161,7 +163,9 @@ def test_items_that_all_fail_alike_stop_a_run_and_leave_no_folder(tmp_path: Path
             run_items(folder, items, label="t", in_flight=2, keep_going=keep_going)
             return len(folder.rows)
 
-    with pytest.raises(UserError, match=r"t: stopped, since the first 10 all failed alike"):
+    with pytest.raises(
+        UserError, match=r"t: stopped, since the first 10 all failed in the same way"
+    ):
         run(keep_going=False)
     assert len(asked) < 20
     assert not (tmp_path / "runs").exists()
