@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 if TYPE_CHECKING:
     from analysis.runs import Run
-    from harness.text_table import TextTable
+    from recallbed.harness.text_table import TextTable
 
 app = App()
 
@@ -21,7 +21,7 @@ app = App()
 def parse_side(word: str) -> tuple[Run, str]:
     """`RUN:LABEL`, or `RUN` alone where the run has one retriever."""
     from analysis.runs import read_run
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     path, colon, label = word.rpartition(":")
     if not colon:
@@ -76,9 +76,9 @@ def queries_in_script(run: Run, data: Path | None, split: str | None, script: st
     """
     import regex
 
-    from corpus.dataset import load_dataset
-    from corpus.layout import sample_root
-    from harness.errors import UserError
+    from recallbed.corpus.dataset import load_dataset
+    from recallbed.corpus.layout import sample_root
+    from recallbed.errors import UserError
 
     try:
         letter = regex.compile(rf"\p{{Script={script}}}")
@@ -113,7 +113,7 @@ def compare(
     Raises UserError where the two were not scored on the same pools, or nothing is left.
     """
     from analysis.statistics import paired
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     (run_a, label_a), (run_b, label_b) = a, b
     sizes = [{r["distractors"] for r in run.rows} for run in (run_a, run_b)]
@@ -175,13 +175,12 @@ def main_command(
     ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
     fractions. Without two sessions, or if all differences are equal, there is no interval.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.configurations import parse_numbers
-    from harness.errors import UserError
-    from harness.fingerprint import canonical
-    from harness.terminal import note, say_json
-    from harness.text_table import print_tables
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.configurations import parse_numbers
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import note, say_json
+    from recallbed.harness.text_table import print_tables
 
     with one_line_errors(DataError):
         if script and not_script:
@@ -204,7 +203,7 @@ def main_command(
 
 def _table(sides: Sequence[tuple[Run, str]], results: Sequence[Mapping[str, Any]]) -> TextTable:
     from analysis.statistics import p_text
-    from harness.text_table import TextTable
+    from recallbed.harness.text_table import TextTable
 
     labels = [label for _, label in sides]
     names = labels if labels[0] != labels[1] else [f"{run.path}:{label}" for run, label in sides]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.pictures import check_out, look, part_labels, picture, save, write_title
-from harness.app import App
-from harness.errors import UserError
-from harness.terminal import note, one_line, say, visible
-from harness.text_table import wrapped
+from recallbed.errors import UserError
+from recallbed.harness.app import App
+from recallbed.harness.terminal import note, one_line, say, visible
+from recallbed.harness.text_table import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -290,7 +290,7 @@ def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = 
     """
     from analysis.runs import read_run
     from analysis.tables import title
-    from harness.files import write_atomically
+    from recallbed.harness.files import write_atomically
 
     run = read_run(path)
     if summary is not None:
@@ -349,8 +349,8 @@ def curves(
     """
     from analysis.runs import read_run
     from analysis.tables import title
-    from harness.cli import one_line_errors
-    from harness.files import write_atomically
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.files import write_atomically
 
     with one_line_errors(OSError):
         check_out(out, overwrite)

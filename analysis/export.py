@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 app = App()
 
@@ -32,10 +32,9 @@ def export(
     A run without --keep-scores has the best ten memories of each pool.
     """
     from analysis.exporting import export_pools, export_predictions, export_trec
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
-    from harness.terminal import note, say
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import note, say
 
     with one_line_errors(DataError, OSError):
         kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}

@@ -15,15 +15,15 @@ from analysis.official import prediction_row
 from analysis.rows import TOP, failed_row, scored_row
 from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
-from corpus.custom import is_custom
-from corpus.material import Material, gather
-from corpus.pools import STRATEGIES, Pool
-from corpus.records import Task3Row
-from harness.checksums import unseal
-from harness.errors import UserError
-from harness.files import file_name, write_atomically
-from harness.fingerprint import difference
-from harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count
+from recallbed.corpus.custom import is_custom
+from recallbed.corpus.material import Material, gather
+from recallbed.corpus.pools import STRATEGIES, Pool
+from recallbed.corpus.records import Task3Row
+from recallbed.errors import UserError
+from recallbed.harness.checksums import unseal
+from recallbed.harness.files import file_name, write_atomically
+from recallbed.harness.fingerprint import difference
+from recallbed.harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count
 
 _PLACE = ("query", "retriever", "distractors", "pool")
 _RANKS = (*_PLACE, "gold", "above", "tied", "top")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 app = App()
 
@@ -39,8 +39,8 @@ def frontier(
     Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
     nothing are dashed lines.
     """
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
+    from recallbed.errors import UserError
+    from recallbed.harness.cli import one_line_errors
 
     with one_line_errors(OSError):
         from analysis.frontier_picture import draw_frontier
@@ -48,9 +48,9 @@ def frontier(
         from analysis.pictures import check_out
         from analysis.runs import read_run
         from analysis.tables import title
-        from harness.files import write_atomically
-        from harness.terminal import note as tell
-        from harness.text_table import print_tables
+        from recallbed.harness.files import write_atomically
+        from recallbed.harness.terminal import note as tell
+        from recallbed.harness.text_table import print_tables
 
         if x not in AXES:
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")

@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from analysis.runs import Run, seconds_a_row
-from harness.errors import UserError
-from harness.fingerprint import canonical
-from harness.terminal import visible
-from harness.text_table import TextTable
+from recallbed.errors import UserError
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.terminal import visible
+from recallbed.harness.text_table import TextTable
 
 AXES = {
     "tokens": "tokens in and out a query",

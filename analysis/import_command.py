@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 app = App()
 
@@ -19,7 +19,7 @@ def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
 
     Raises UserError for a size without a file, or a file without a size.
     """
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     if len(words) == len(sizes) == 1 and not re.match(r"\d+=", words[0]):
         return {sizes[0]: Path(words[0])}
@@ -78,17 +78,16 @@ def command(
 
     Documents of a TREC run are named as `python -m analysis.export --what pools` names them.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.configurations import parse_configurations, parse_numbers
-    from harness.errors import UserError
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.configurations import parse_configurations, parse_numbers
 
     with one_line_errors(DataError, OSError):
         from analysis.curves import draw_run
         from analysis.importing import Imported, import_run
         from analysis.tables import print_table
-        from corpus.material import gather
-        from corpus.pools import STRATEGIES
+        from recallbed.corpus.material import gather
+        from recallbed.corpus.pools import STRATEGIES
 
         strategies = {name: name for name in STRATEGIES}
         if pools is not None and pools not in strategies:

@@ -13,15 +13,14 @@ import numpy as np
 from analysis.rows import Row, failed_row, scored_row
 from analysis.summary import summarise, write_summary
 from analysis.trec import read_run_file, scores_of
-from corpus.errors import DataError
-from corpus.jsonl import new_digest
-from corpus.material import Material
-from corpus.pools import Pool
-from corpus.predictions import Prediction, meant_ids, read_predictions
-from corpus.records import Memory, Task3Row
-from harness.errors import UserError
-from harness.fingerprint import code_hash, own_version, versions
-from harness.run_folder import OnExisting, open_run
+from recallbed.corpus.jsonl import new_digest
+from recallbed.corpus.material import Material
+from recallbed.corpus.pools import Pool
+from recallbed.corpus.predictions import Prediction, meant_ids, read_predictions
+from recallbed.corpus.records import Memory, Task3Row
+from recallbed.errors import DataError, UserError
+from recallbed.harness.fingerprint import code_hash, own_version, versions
+from recallbed.harness.run_folder import OnExisting, open_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.records import Task3Row
+from recallbed.corpus.records import Task3Row
 
 
 def prediction_row(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from harness.errors import UserError
-from harness.files import write_atomically
-from harness.terminal import note, visible
-from harness.text_table import wrapped
+from recallbed.errors import UserError
+from recallbed.harness.files import write_atomically
+from recallbed.harness.terminal import note, visible
+from recallbed.harness.text_table import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.metrics import above_tied, display_order
-from corpus.pools import pool_hash
-from corpus.records import Memory
+from recallbed.corpus.pools import pool_hash
+from recallbed.corpus.records import Memory
 
 TOP = 10
 Row = dict[str, Any]

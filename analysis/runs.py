@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise
-from harness.configurations import is_label
-from harness.errors import UserError
-from harness.run_folder import (
+from recallbed.errors import UserError
+from recallbed.harness.configurations import is_label
+from recallbed.harness.run_folder import (
     MANIFEST,
     ROWS,
     TIMINGS,

@@ -13,10 +13,10 @@ import numpy as np
 from analysis import golds, reranking
 from analysis.metrics import ceiling
 from analysis.statistics import Bootstrap, Interval
-from harness.errors import UserError
-from harness.failures import Failures
-from harness.files import write_atomically
-from harness.fingerprint import canonical
+from recallbed.errors import UserError
+from recallbed.harness.failures import Failures
+from recallbed.harness.files import write_atomically
+from recallbed.harness.fingerprint import canonical
 
 Row = Mapping[str, Any]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import seconds_by_label
-from harness.failures import with_reason
-from harness.run_folder import is_count
-from harness.terminal import note
-from harness.text_table import TextTable, print_tables
+from recallbed.harness.failures import with_reason
+from recallbed.harness.run_folder import is_count
+from recallbed.harness.terminal import note
+from recallbed.harness.text_table import TextTable, print_tables
 
 COSTS = ("calls a query", "tokens in / out a query", "cost", "repairs", "ceiling")
 

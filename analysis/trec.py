@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.metrics import display_order
-from corpus.errors import DataError
-from corpus.records import Memory
-from corpus.user_file import empty, read_lines
+from recallbed.corpus.records import Memory
+from recallbed.corpus.user_file import empty, read_lines
+from recallbed.errors import DataError
 
 
 def document(position: int, text: str) -> str:

@@ -17,9 +17,9 @@ import numpy as np
 import rank_bm25
 
 from analysis.metrics import above_tied, ranked
-from corpus import sample_root
-from corpus.dataset import load_dataset
-from corpus.pools import build_pools
+from recallbed.corpus import sample_root
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import build_pools
 from retrievers.bm25 import BM25
 
 

@@ -35,9 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from corpus import sample_root
-from corpus.dataset import load_dataset
 from indexes.choose import make_index, open_index
+from recallbed.corpus import sample_root
+from recallbed.corpus.dataset import load_dataset
 
 NOISE = 0.75
 K = 10

@@ -6,7 +6,7 @@
 
 Each store is a file, and each add and update a transaction of its own that is on the disk when it
 returns, unless it says otherwise. An update reads the user's memories first, as a memory system
-does. A search is `memory.search.rank`, k = 10, over the memories as the store gives them. "Opened"
+does. A search is `memory_systems.search.rank`, k = 10, over the stored memories. "Opened"
 is a process's first: the store reads all memories, and the retriever makes the terms of all texts
 or reads their vectors from the embedding store. That was filled beforehand (`--vectors` keeps it)
 with the texts up to the largest size: new queries and added memories are encoded by the model.
@@ -36,13 +36,13 @@ from typing import Any
 
 import numpy as np
 
-from corpus import sample_root
-from corpus.dataset import load_dataset
-from corpus.records import Memory, MemoryItem
-from harness.configurations import Configuration
-from memory.base import Action, Operation
-from memory.search import rank
-from memory.store import MemoryStore
+from memory_systems.base import Action, Operation
+from memory_systems.search import rank
+from memory_systems.store import MemoryStore
+from recallbed.corpus import sample_root
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.records import Memory, MemoryItem
+from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from retrievers.dense import Dense
 from retrievers.registry import build

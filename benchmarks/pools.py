@@ -19,9 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from corpus.custom import load_custom
-from corpus.material import gather
-from corpus.pools import pool_hash
+from recallbed.corpus.custom import load_custom
+from recallbed.corpus.material import gather
+from recallbed.corpus.pools import pool_hash
 
 
 def write(path: Path, queries: int) -> None:

@@ -30,12 +30,12 @@ import regex
 
 from analysis.metrics import above_tied, ranked, recall_at
 from analysis.statistics import paired
-from chat_models import ChatOptions, Chats
-from corpus.dataset import load_dataset
-from corpus.pools import build_pools
-from corpus.records import Memory
-from harness.progress import progress
 from indexes.embedding_store import choose_store
+from recallbed.chat_models import ChatOptions, Chats
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import build_pools
+from recallbed.corpus.records import Memory
+from recallbed.harness.progress import progress
 from retrievers.base import RunContext, Scored
 from retrievers.dense import MiniLM
 from retrievers.rerank.base import Cut, Reranked

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from corpus import sample_root
+from recallbed.corpus import sample_root
 
 
 def sweep(data: Path, place: Path, out: str, more: Sequence[str]) -> tuple[float, bool, bytes]:

@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from corpus import sample_root
-from corpus.dataset import load_dataset
-from corpus.pools import build_pools
-from harness.configurations import Configuration
-from harness.run_folder import open_run
+from recallbed.corpus import sample_root
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import build_pools
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import open_run
 from retrievers import RunContext, build
 from task3.config import SweepConfig
 from task3.run import Sweep

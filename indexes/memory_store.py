@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.fields import Fields
-from corpus.jsonl import Repairs, read_jsonl
-from harness.checksums import check_of, seal, unseal
-from harness.errors import UserError
-from harness.files import drafted_folder, write_atomically
-from harness.fingerprint import canonical
-from harness.sqlite_file import FAULTS, explain
 from indexes.base import Index
 from indexes.choose import open_index
 from indexes.errors import IndexingError, NotAnIndex
 from indexes.files import cannot_be_written, identity
+from recallbed.corpus.fields import Fields
+from recallbed.corpus.jsonl import Repairs, read_jsonl
+from recallbed.errors import UserError
+from recallbed.harness.checksums import check_of, seal, unseal
+from recallbed.harness.files import drafted_folder, write_atomically
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.sqlite_file import FAULTS, explain
 
 if TYPE_CHECKING:
     from indexes.encoder import Encoder

@@ -19,7 +19,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.secret import Secret
 from indexes.base import (
     Hits,
     Ids,
@@ -36,6 +35,7 @@ from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, Un
 from indexes.files import read_header, write_index
 from indexes.groups import digests
 from indexes.tokens import MultilingualTokens
+from recallbed.harness.secret import Secret
 
 Structure = Literal["FLAT", "IVF_FLAT", "HNSW"]
 MOST_HITS = 16_384

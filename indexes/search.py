@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 app = App()
 
@@ -39,11 +39,10 @@ def search(
     import json
     from collections import Counter
 
-    from corpus.errors import DataError
-    from harness.clean_text import clean_text
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
-    from harness.terminal import one_line, say, say_json
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.clean_text import clean_text
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import one_line, say, say_json
 
     with one_line_errors(DataError, OSError):
         from indexes.memory_store import MemoryStore
@@ -75,8 +74,8 @@ def search(
 
 
 def _read_queries(path: Path | None) -> list[str]:
-    from corpus.fields import Fields
-    from corpus.jsonl import Repairs, read_jsonl
+    from recallbed.corpus.fields import Fields
+    from recallbed.corpus.jsonl import Repairs, read_jsonl
 
     assert path is not None
     repairs = Repairs()
@@ -85,9 +84,9 @@ def _read_queries(path: Path | None) -> list[str]:
 
 
 def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
-    from harness.errors import UserError
-    from harness.progress import progress
     from indexes.base import no_hits
+    from recallbed.errors import UserError
+    from recallbed.harness.progress import progress
 
     index = store.index
     if index.kind == "bm25s":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.app import App
+from recallbed.harness.app import App
 
 if TYPE_CHECKING:
     from indexes.embedding_store import EmbeddingStore, Space
@@ -18,8 +18,8 @@ _FILE = typer.Option("--store", help="The store. Default: $RECALLBED_STORE, else
 
 
 def _open(named: str | None) -> EmbeddingStore:
-    from harness.errors import UserError
     from indexes.embedding_store import EmbeddingStore, store_path
+    from recallbed.errors import UserError
 
     path = store_path(named)
     if path is None:
@@ -57,9 +57,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the spaces (a model with all that changes its vectors) and what each holds."""
-    from harness.cli import one_line_errors
-    from harness.fingerprint import canonical
-    from harness.terminal import say, say_json
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import say, say_json
 
     with one_line_errors(OSError):
         opened = _open(store)
@@ -92,9 +92,9 @@ def prune(
     """Remove spaces with all their vectors; give one of the three criteria."""
     import time
 
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
-    from harness.terminal import say
+    from recallbed.errors import UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import say
 
     with one_line_errors(OSError):
         if sum((older_than is not None, model is not None, everything)) != 1:

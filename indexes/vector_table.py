@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 
 _CLAIMED = 1 << 22  # bytes of a file written at once
 

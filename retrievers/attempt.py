@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.metrics import ranked
-from corpus.records import Memory
-from harness.cause import cause_of
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.cause import cause_of
 from retrievers.base import Retriever, RetrieverError, Scored, Usage
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from corpus.records import Memory
+from recallbed.corpus.records import Memory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from chat_models.base import ChatModel
+    from recallbed.chat_models.base import ChatModel
 
 JSON = Any
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.records import Memory
-from harness.errors import UserError
 from indexes.terms import Gathered, TermBags
 from indexes.tokens import (
     MultilingualTokens,
@@ -23,6 +21,8 @@ from indexes.tokens import (
     stemmer_languages,
 )
 from indexes.weighting import DELTA, Variant, inverse_document_frequency, saturation
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.base import Retriever, RunContext, Scored
 from retrievers.registry import register
 

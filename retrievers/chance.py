@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.records import Memory
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import register
 

@@ -8,13 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.records import Memory
-from harness.errors import UserError
-from harness.progress import progress
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import NO_PROMPT, Encoder, Role
 from indexes.legibility import legibility
 from indexes.vector_table import VectorTable
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.progress import progress
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import register
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from corpus.records import Memory
-from harness.errors import UserError
 from indexes.base import Index
 from indexes.choose import kind_for, make_index
 from indexes.faiss_bytes import faiss_module
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.base import Scored
 from retrievers.dense import Dense
 from retrievers.registry import register

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corpus.records import Memory
-from harness.cause import cause_of
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.cause import cause_of
 from retrievers.attempt import ask
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
 from retrievers.bm25 import BM25

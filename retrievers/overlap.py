@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from corpus import Memory
+from recallbed.corpus import Memory
 from retrievers import Retriever, register
 
 

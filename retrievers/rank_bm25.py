@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from corpus.records import Memory
 from indexes.tokens import MultilingualTokens, PaperTokens, TokenizerName
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, Scored
 from retrievers.registry import register
 

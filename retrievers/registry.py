@@ -9,11 +9,11 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.typed_settings import plain_defaults, require_all, typed
-from harness.users_class import load_class
-from harness.users_code import made_of
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.typed_settings import plain_defaults, require_all, typed
+from recallbed.harness.users_class import load_class
+from recallbed.harness.users_code import made_of
 from retrievers.base import Retriever, RunContext
 
 R = TypeVar("R", bound=type[Retriever])

@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from corpus.records import Memory
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, RetrieverError, Scored
 
 if TYPE_CHECKING:

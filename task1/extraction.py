@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from corpus.inputs import read_inputs
-from corpus.records import Task1Row
-from corpus.task1 import TASK1
-from memory.base import MemorySystem
-from memory.ingest_result import ingest_result, summarise_ingests
-from memory.task_options import TaskOptions
-from memory.task_run import Task
+from memory_systems.base import MemorySystem
+from memory_systems.ingest_result import ingest_result, summarise_ingests
+from memory_systems.options import TaskOptions
+from memory_systems.run import Task
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import Task1Row
+from recallbed.corpus.task1 import TASK1
 
 JSON = Any
 SYSTEMS = {"extractive": "task1.extractive:Extractive"}

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from corpus.records import Evidence, MemoryItem, Turn
-from memory.base import Action, Operation, SystemContext
-from memory.stored import StoredSystem, at_least_one
+from memory_systems.base import Action, Operation, SystemContext
+from memory_systems.stored import StoredSystem, at_least_one
+from recallbed.corpus.records import Evidence, MemoryItem, Turn
 
 # Labels that name what a memory is about; UNMAPPED, which names nothing, has no query.
 QUERIES = {

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chat_models.dry_run import Plan
-from chat_models.session import open_chats
-from corpus.records import MemoryItem
-from harness.fingerprint import code_hash, own_version, short_hash, versions
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import open_run
-from judge.memory_pairs import PairJudge
-from judge.summary import rate
-from judge.verdicts import Judged, Unjudged, from_row, to_row
-from task1.score_options import JudgeOptions
+from judges.memory_pairs import PairJudge
+from judges.summary import rate
+from judges.verdicts import Judged, Unjudged, from_row, to_row
+from memory_scoring.score_options import JudgeOptions
+from recallbed.chat_models.dry_run import Plan
+from recallbed.chat_models.session import open_chats
+from recallbed.corpus.records import MemoryItem
+from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
+from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.run_folder import open_run
 
 JSON = Any
 Sides = tuple[tuple[MemoryItem, ...], tuple[MemoryItem, ...]]

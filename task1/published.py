@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.app import App
-from task1.score_options import AssignmentName, ScoreOptions
+from memory_scoring.score_options import AssignmentName, ScoreOptions
+from recallbed.harness.app import App
 
 app = App()
 FIGURES = ("precision", "recall", "f1")
@@ -35,7 +35,7 @@ PAPER_RECALL = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model: `ours` as `analysis.matching.figures` gives it, `published` by the same names.
+    """One model: `ours` as `memory_scoring.figures` gives it, `published` by the same names.
 
     `by_type` is our breakdown of direct and indirect memories.
     """
@@ -61,9 +61,9 @@ def published(
     ] = "hungarian",
 ) -> None:
     """Score recorded answers with --scorer match and print them beside the leaderboard."""
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.terminal import say
+    from recallbed.errors import DataError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import say
 
     with one_line_errors(DataError, OSError, ModuleNotFoundError):
         say(*markdown(compare(recorded, data, split, assign)))
@@ -76,12 +76,12 @@ def compare(
 
     Raises UserError where there is none, and what reading predictions and data raises.
     """
-    from analysis.matching import Matched, breakdown, figures
-    from corpus.inputs import read_inputs
-    from corpus.task1 import TASK1
-    from harness.errors import UserError
-    from task1.answers import sort_out
-    from task1.scoring import pair_up
+    from memory_scoring import Matched, breakdown, figures
+    from memory_scoring.answers import sort_out
+    from memory_scoring.scoring import pair_up
+    from recallbed.corpus.inputs import read_inputs
+    from recallbed.corpus.task1 import TASK1
+    from recallbed.errors import UserError
 
     board = leaderboard()
     inputs = read_inputs(data, split, TASK1, with_gold=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.app import App
-from memory.task_options import TaskOptions, task_options
+from memory_systems.options import TaskOptions, task_options
+from recallbed.harness.app import App
 
 app = App()
 
@@ -17,7 +17,7 @@ def run(options: TaskOptions) -> None:
     manifest.json and the store, memory.sqlite. `--system extractive` is this task's own: it asks no
     model, and quotes the user turns that the retriever puts first.
     """
-    from memory.task_command import carry_out
+    from memory_systems.task_command import carry_out
     from task1.extraction import extraction_task
 
     carry_out(options, extraction_task(options))

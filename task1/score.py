@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.app import App
-from task1.score_options import ScoreOptions, score_options
+from memory_scoring.score_options import ScoreOptions, score_options
+from recallbed.harness.app import App
 
 if TYPE_CHECKING:
-    from corpus.records import Task1Row
-    from task1.answers import Answers
+    from memory_scoring.answers import Answers
+    from recallbed.corpus.records import Task1Row
 
 app = App()
 
@@ -22,7 +22,7 @@ def score(options: ScoreOptions) -> None:
     Sessions without a sound row are counted by cause and enter no average. No fault of one line
     stops the rest.
     """
-    from task1.command import carry_out
+    from memory_scoring.command import carry_out
 
     answers = _read(options)
     carry_out(options, answers, lambda: _report(answers, options))
@@ -38,14 +38,14 @@ def score_file(options: ScoreOptions) -> dict[str, Any]:
 
 
 def _read(options: ScoreOptions) -> Answers[Task1Row]:
-    from corpus.task1 import TASK1
-    from task1.answers import read_answers
+    from memory_scoring.answers import read_answers
+    from recallbed.corpus.task1 import TASK1
 
     return read_answers(options.predictions, options.data, options.split, TASK1)
 
 
 def _report(answers: Answers[Task1Row], options: ScoreOptions) -> dict[str, Any]:
-    from task1.scoring import score_answers
+    from memory_scoring.scoring import score_answers
 
     return score_answers(answers, options, lambda row: row.dialogue).report
 

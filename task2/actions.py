@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.matching import Pair, coverage, similar_pairs, text_similarity
 from analysis.statistics import Bootstrap
-from corpus.records import MemoryItem
+from memory_scoring import Pair, coverage, similar_pairs, text_similarity
+from recallbed.corpus.records import MemoryItem
 
 JSON = Any
 _NEW = re.compile(r"m_new_\d+")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from corpus.records import Turn
-from memory.base import Action, Hit, Operation
-from memory.stored import StoredSystem
+from memory_systems.base import Action, Hit, Operation
+from memory_systems.stored import StoredSystem
+from recallbed.corpus.records import Turn
 
 
 class Copy(StoredSystem):

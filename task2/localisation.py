@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.metrics import above_tied, recall_at, recall_bounds, reciprocal_rank
 from analysis.statistics import Bootstrap, Floats
-from corpus.records import Memory, Task2Row
+from recallbed.corpus.records import Memory, Task2Row
 from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError
 from task2.actions import Action, deeds

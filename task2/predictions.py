@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corpus.records import Task2Row
-from corpus.task2 import TASK2
-from task1.answers import Answers, read_answers
+from memory_scoring.answers import Answers, read_answers
+from recallbed.corpus.records import Task2Row
+from recallbed.corpus.task2 import TASK2
 
 KEYS = ("memory_items", "answer")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.app import App
-from memory.task_options import TaskOptions, task_options
+from memory_systems.options import TaskOptions, task_options
+from recallbed.harness.app import App
 
 app = App()
 
@@ -17,7 +17,7 @@ def run(options: TaskOptions) -> None:
     manifest.json and the store, memory.sqlite. `--system copy` and `--system replace` are this
     task's own: they ask no model.
     """
-    from memory.task_command import carry_out
+    from memory_systems.task_command import carry_out
     from task2.update import update_task
 
     carry_out(options, update_task(options))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.app import AllowCode, App
-from task1.score_options import ScoreOptions, score_options
+from memory_scoring.score_options import ScoreOptions, score_options
+from recallbed.harness.app import AllowCode, App
 
 if TYPE_CHECKING:
-    from corpus.records import Task2Row
-    from harness.configurations import Configuration
-    from task1.answers import Answers
+    from memory_scoring.answers import Answers
+    from recallbed.corpus.records import Task2Row
+    from recallbed.harness.configurations import Configuration
 
 app = App()
 
@@ -45,9 +45,9 @@ def score(
     ranks the memory that must change first. Sessions without a sound row are counted by cause and
     enter no average. No fault of one line stops the rest.
     """
-    from harness.configurations import parse_configurations
-    from harness.errors import UserError
-    from task1.command import carry_out
+    from memory_scoring.command import carry_out
+    from recallbed.errors import UserError
+    from recallbed.harness.configurations import parse_configurations
     from task2.tables import more_tables
 
     if setting and not retriever:
@@ -76,7 +76,7 @@ def _read(options: ScoreOptions) -> Answers[Task2Row]:
 def _report(
     answers: Answers[Task2Row], options: ScoreOptions, retrievers: Sequence[Configuration]
 ) -> dict[str, Any]:
-    from task1.scoring import score_answers
+    from memory_scoring.scoring import score_answers
     from task2.actions import Update, action_figures
 
     scored = score_answers(answers, options, lambda row: row.new_dialogue)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.text_table import TextTable
-from task1.command import number, with_interval
+from memory_scoring.command import number, with_interval
+from recallbed.harness.text_table import TextTable
 
 JSON = Any
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from corpus.inputs import read_inputs
-from corpus.records import MemoryItem, Task2Row
-from corpus.task2 import TASK2
-from memory.base import MemorySystem
-from memory.ingest_result import ingest_result, summarise_ingests
-from memory.item_json import item_json
-from memory.task_options import TaskOptions
-from memory.task_run import Task
+from memory_systems.base import MemorySystem
+from memory_systems.ingest_result import ingest_result, summarise_ingests
+from memory_systems.item_json import item_json
+from memory_systems.options import TaskOptions
+from memory_systems.run import Task
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import MemoryItem, Task2Row
+from recallbed.corpus.task2 import TASK2
 
 JSON = Any
 RETENTION, ADDITION, MODIFICATION = "retention", "addition", "modification"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from harness.app import AllowCode, App, KeepGoing
-from harness.failures import with_reason
+from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from recallbed.harness.app import AllowCode, App, KeepGoing
+from recallbed.harness.failures import with_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,9 +96,8 @@ def answer(
     Leaves manifest.json, rows.jsonl, summary.json and predictions.jsonl in the run folder; the
     last is what `python -m task3.score` reads.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.errors import UserError
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
@@ -109,10 +108,10 @@ def answer(
         if not retriever and (setting or label or depth):
             raise UserError("--set, --label and --depth are for a --retriever, and none is named")
 
-        from corpus.custom import is_custom
-        from corpus.pools import STRATEGIES
-        from harness.configurations import parse_configurations
         from indexes.embedding_store import choose_store
+        from recallbed.corpus.custom import is_custom
+        from recallbed.corpus.pools import STRATEGIES
+        from recallbed.harness.configurations import parse_configurations
         from task3.answering import AnswerConfig
 
         strategies = {name: name for name in STRATEGIES}
@@ -156,8 +155,8 @@ def answer(
 def _run(config: AnswerConfig, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from harness.fingerprint import canonical
-    from harness.terminal import note, say, say_json
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import note, say, say_json
     from task3.answering import plan_answers, run_answers
 
     if config.chat.dry_run:

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap
-from chat_models.base import ChatModel, Failure
-from chat_models.dry_run import Plan
-from chat_models.session import ChatOptions, Chats, open_chats
-from corpus.material import Material, gather
-from corpus.pools import Pool, Strategy
-from corpus.records import Memory, Task3Row
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.failures import Failures
-from harness.files import file_name, write_atomically
-from harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
+from recallbed.chat_models.base import ChatModel, Failure
+from recallbed.chat_models.dry_run import Plan
+from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.corpus.material import Material, gather
+from recallbed.corpus.pools import Pool, Strategy
+from recallbed.corpus.records import Memory, Task3Row
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.failures import Failures
+from recallbed.harness.files import file_name, write_atomically
+from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
+from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
 from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError, RunContext, Usage
 from retrievers.registry import build_all, describe

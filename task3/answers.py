@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.official import prediction_row
-from corpus.records import Memory, Task3File
-from harness.progress import progress
+from recallbed.corpus.records import Memory, Task3File
+from recallbed.harness.progress import progress
 from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError
 from task3.order_check import check_order

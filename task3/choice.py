@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from chat_models.base import Request
+from recallbed.chat_models.base import Request
 from retrievers.rerank.prompt import Prompt
 
 PROMPT = "answer.v1"

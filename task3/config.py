@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chat_models.session import ChatOptions
-from corpus.pools import Strategy
-from harness.configurations import Configuration
-from harness.run_folder import OnExisting
+from recallbed.chat_models.session import ChatOptions
+from recallbed.corpus.pools import Strategy
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import OnExisting
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chat_models.dry_run import Plan
-from chat_models.session import Chats, open_chats
-from harness.errors import UserError
-from harness.progress import progress
+from recallbed.chat_models.dry_run import Plan
+from recallbed.chat_models.session import Chats, open_chats
+from recallbed.errors import UserError
+from recallbed.harness.progress import progress
 from retrievers.attempt import prepare
 from task3.config import SweepConfig
 from task3.scoring import Scorer

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap
-from corpus.predictions import Prediction, Tally, meant_ids
-from corpus.records import Task3Row
+from recallbed.corpus.predictions import Prediction, Tally, meant_ids
+from recallbed.corpus.records import Task3Row
 
 ANSWERED = ("correct", "wrong", "not_in_pool")
 CAUSES = (*ANSWERED, "null_or_empty", "faulty", "repeated", "missing")

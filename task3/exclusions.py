@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 
 
 def read_exclusions(path: Path, known: Collection[str]) -> frozenset[str]:

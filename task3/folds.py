@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 
 
 def folds_of(sessions: Sequence[str], folds: int) -> NDArray[np.int64]:

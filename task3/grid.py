@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 
 Candidate = Mapping[tuple[str, str], str]
 """A value for each (label, key)."""

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from chat_models.base import ChatModel
-from chat_models.dry_run import Plan
-from corpus.predictions import Prediction
-from corpus.records import Task3File, Task3Row
-from harness.errors import UserError
-from harness.fingerprint import short_hash
-from judge.used_memory import UsedMemoryJudge
-from judge.verdicts import Judged, Unjudged, Verdict, disagreed
+from judges.options import JudgeOptions
+from judges.run import Work, judge_all, plan_all
+from judges.used_memory import UsedMemoryJudge
+from judges.verdicts import Judged, Unjudged, Verdict, disagreed
+from recallbed.chat_models.base import ChatModel
+from recallbed.chat_models.dry_run import Plan
+from recallbed.corpus.predictions import Prediction
+from recallbed.corpus.records import Task3File, Task3Row
+from recallbed.errors import UserError
+from recallbed.harness.fingerprint import short_hash
 from task3 import exact_match
-from task3.judge_options import JudgeOptions
 from task3.use import Use, Words, by_overlap, use_figures
-from task3.verdict_run import Work, judge_all, plan_all
 
 UseBy = Literal["overlap", "judge"]
 

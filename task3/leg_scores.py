@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from analysis import golds
 from analysis.metrics import above_tied, ranked
-from corpus.pools import Pool, PoolSet
-from harness.configurations import Configuration
-from harness.progress import progress
+from recallbed.corpus.pools import Pool, PoolSet
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.progress import progress
 from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.hybrid import Hybrid

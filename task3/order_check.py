@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from corpus.records import Memory
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.rerank.base import NO_FIRST_STAGE, Reranker

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from harness.app import AllowCode, App
-from harness.failures import Failures
+from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from recallbed.harness.app import AllowCode, App
+from recallbed.harness.failures import Failures
 
 if TYPE_CHECKING:
-    from harness.configurations import Configuration
+    from recallbed.harness.configurations import Configuration
 
 app = App()
 
@@ -62,11 +62,10 @@ def predict(
 
     Writes a row {benchmark_id, answer, reason, selected_memory_id} a query, in file order.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.configurations import parse_configurations
-    from harness.errors import UserError
-    from harness.files import refuse_output
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.configurations import parse_configurations
+    from recallbed.harness.files import refuse_output
 
     with one_line_errors(DataError, OSError):
         configurations = parse_configurations(retriever or [], setting or [], allow_code)
@@ -94,12 +93,12 @@ def _run(
 ) -> None:
     import gzip
 
-    from chat_models.session import open_chats
-    from harness.errors import UserError
-    from harness.files import write_atomically
-    from harness.run_folder import encode_row
-    from harness.terminal import note, say
     from indexes.embedding_store import choose_store
+    from recallbed.chat_models.session import open_chats
+    from recallbed.errors import UserError
+    from recallbed.harness.files import write_atomically
+    from recallbed.harness.run_folder import encode_row
+    from recallbed.harness.terminal import note, say
     from retrievers.base import RunContext
     from retrievers.registry import build_all
     from task3.answers import answer_all, bank_of

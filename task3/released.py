@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corpus.errors import DataError
-from corpus.layout import released_sizes, sample_root, split_folder
-from corpus.records import Task3File
-from corpus.task3 import load_task3
+from recallbed.corpus.layout import released_sizes, sample_root, split_folder
+from recallbed.corpus.records import Task3File
+from recallbed.corpus.task3 import load_task3
+from recallbed.errors import DataError
 
 
 def load_released(root: Path | None, split: str, size: int | None) -> Task3File:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise, write_summary
-from chat_models.prices import Prices
-from chat_models.session import Chats, open_chats
-from corpus.material import Material
-from corpus.pools import PoolSet, pool_hash
-from harness.errors import UserError
-from harness.failures import Failures
-from harness.files import file_name
-from harness.fingerprint import code_hash, own_version, short_hash, versions
-from harness.first_failures import FirstFailures
-from harness.progress import progress
-from harness.run_folder import RunFolder, open_run, say_reused
+from recallbed.chat_models.prices import Prices
+from recallbed.chat_models.session import Chats, open_chats
+from recallbed.corpus.material import Material
+from recallbed.corpus.pools import PoolSet, pool_hash
+from recallbed.errors import UserError
+from recallbed.harness.failures import Failures
+from recallbed.harness.files import file_name
+from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
+from recallbed.harness.first_failures import FirstFailures
+from recallbed.harness.progress import progress
+from recallbed.harness.run_folder import RunFolder, open_run, say_reused
 from retrievers.attempt import prepare
 from retrievers.base import Retriever
 from retrievers.registry import describe

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from harness.app import App
-from task3.judge_options import JudgeOptions, judge_options
+from judges.options import JudgeOptions, judge_options
+from recallbed.harness.app import App
 
 if TYPE_CHECKING:
-    from chat_models.dry_run import Plan
+    from recallbed.chat_models.dry_run import Plan
     from task3.judged_use import UseOptions
 
 app = App()
@@ -51,8 +51,8 @@ def score(
     wrong, and every cause with its count and first lines. No fault of one line stops the rest.
     With --use, it is told besides how often the gold memory was used.
     """
-    from harness.fingerprint import canonical
-    from harness.terminal import say, say_json
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import say, say_json
     from task3.judged_use import use_options
 
     options = use_options(use, judge)
@@ -81,7 +81,7 @@ def score_file(
     `path` answers a query, for a faulty exclusion list and for one that leaves no query, and where
     a judge judges nothing.
     """
-    from harness.errors import UserError
+    from recallbed.errors import UserError
     from task3.exact_match import figures, shared_gold_ids
     from task3.exclusions import read_exclusions
 
@@ -128,8 +128,8 @@ def plan_file(
 
 def _open(path: Path, data: Path | None, split: str, size: int | None) -> tuple[Any, ...]:
     """The data, the predictions, the verdict on each query, lines of no query, exact figures."""
-    from corpus.predictions import read_predictions
-    from harness.errors import UserError
+    from recallbed.corpus.predictions import read_predictions
+    from recallbed.errors import UserError
     from task3.exact_match import figures, judge
     from task3.released import load_released
 
@@ -149,7 +149,7 @@ def _open(path: Path, data: Path | None, split: str, size: int | None) -> tuple[
 
 
 def _require_gold(file: Any) -> None:
-    from corpus.errors import DataError
+    from recallbed.errors import DataError
 
     if any(row.gold is None for row in file.rows):
         raise DataError(

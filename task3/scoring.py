@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.rows import Reranked, Row, failed_row, scored_row
-from corpus.pools import Pool, PoolSet
+from recallbed.corpus.pools import Pool, PoolSet
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from chat_models.session import Chats
-from corpus.material import Material, gather
-from corpus.pools import PoolSet
-from harness.errors import UserError
+from recallbed.chat_models.session import Chats
+from recallbed.corpus.material import Material, gather
+from recallbed.corpus.pools import PoolSet
+from recallbed.errors import UserError
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import build_all
 from retrievers.rerank.base import Reranker

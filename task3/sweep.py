@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from harness.app import AllowCode, App, KeepGoing
+from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from recallbed.harness.app import AllowCode, App, KeepGoing
 
 if TYPE_CHECKING:
     from task3.config import SweepConfig
@@ -106,15 +106,14 @@ def sweep(
 
     Leaves manifest.json, rows.jsonl, summary.json, curve.csv and curve.png in the run folder.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.configurations import parse_configurations, parse_numbers, parse_size
-    from harness.errors import UserError
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.configurations import parse_configurations, parse_numbers, parse_size
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
-        from corpus.pools import STRATEGIES
         from indexes.embedding_store import choose_store
+        from recallbed.corpus.pools import STRATEGIES
         from task3.config import SweepConfig
 
         strategies = {name: name for name in STRATEGIES}
@@ -153,8 +152,8 @@ def sweep(
 def _run(config: SweepConfig, as_json: bool) -> None:
     from analysis.curves import draw_run
     from analysis.tables import print_remarks, print_table
-    from harness.fingerprint import canonical
-    from harness.terminal import note, say_json
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import note, say_json
     from task3.run import run_sweep
 
     outcome = run_sweep(config)
@@ -170,8 +169,8 @@ def _run(config: SweepConfig, as_json: bool) -> None:
 def _plan(config: SweepConfig, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from harness.fingerprint import canonical
-    from harness.terminal import say, say_json
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import say, say_json
     from task3.dry_run import plan_sweep, report
 
     plans = plan_sweep(config)

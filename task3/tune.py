@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from harness.app import AllowCode, App
-from harness.text_table import TextTable, print_tables
+from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
+from recallbed.harness.app import AllowCode, App
+from recallbed.harness.text_table import TextTable, print_tables
 
 if TYPE_CHECKING:
-    from corpus.material import Material
-    from harness.configurations import Configuration
+    from recallbed.corpus.material import Material
+    from recallbed.harness.configurations import Configuration
     from task3.tuning import Tuned
 
 app = App()
@@ -92,18 +92,17 @@ def tune_command(
 
     Prints every candidate, and what the choice is worth on folds that it wasn't made on.
     """
-    from corpus.errors import DataError
-    from harness.cli import one_line_errors
-    from harness.configurations import parse_configurations, parse_numbers
-    from harness.errors import UserError
-    from harness.files import refuse_output
-    from harness.terminal import say
+    from recallbed.errors import DataError, UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.configurations import parse_configurations, parse_numbers
+    from recallbed.harness.files import refuse_output
+    from recallbed.harness.terminal import say
 
     with one_line_errors(DataError, OSError):
-        from chat_models.session import open_chats
-        from corpus.material import gather
-        from corpus.pools import STRATEGIES
         from indexes.embedding_store import choose_store
+        from recallbed.chat_models.session import open_chats
+        from recallbed.corpus.material import gather
+        from recallbed.corpus.pools import STRATEGIES
         from retrievers.base import RunContext
         from task3.dry_run import planned
         from task3.grid import parse_grid
@@ -142,7 +141,7 @@ def tune_command(
 
 
 def _target(label: str | None, configurations: tuple[Configuration, ...]) -> str:
-    from harness.errors import UserError
+    from recallbed.errors import UserError
 
     labels = [one.label for one in configurations]
     if label is None and len(labels) > 1:
@@ -194,9 +193,9 @@ def _write(
     configurations: tuple[Configuration, ...],
     how: dict[str, Any],
 ) -> None:
-    from harness.fingerprint import code_hash, own_version
-    from harness.settings_file import SettingsFile, write_settings
-    from harness.terminal import note
+    from recallbed.harness.fingerprint import code_hash, own_version
+    from recallbed.harness.settings_file import SettingsFile, write_settings
+    from recallbed.harness.terminal import note
 
     grid: dict[str, list[str]] = {}
     for candidate in found.candidates:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.statistics import Z95, Paired, paired
-from corpus.material import Material
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus.material import Material
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers.base import RunContext
 from retrievers.hybrid import Hybrid
 from retrievers.registry import build_all

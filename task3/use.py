@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap
-from corpus.records import Task3Row
-from harness.failures import Failures
 from indexes.tokens import MultilingualTokens, Tokens
+from recallbed.corpus.records import Task3Row
+from recallbed.harness.failures import Failures
 
 _MARK = re.compile(r"\s*\[ERROR:[^\]]*\]?")
 THRESHOLD = 0.2

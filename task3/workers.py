@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 from task3.scoring import Finished, Place, Scorer
 
 _scorer: Scorer | None = None

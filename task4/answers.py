@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corpus.errors import DataError
-from corpus.fields import Fields
-from corpus.jsonl import read_jsonl
-from corpus.predictions import Tally
+from recallbed.corpus.fields import Fields
+from recallbed.corpus.jsonl import read_jsonl
+from recallbed.corpus.predictions import Tally
+from recallbed.errors import DataError
 from task4.questions import Question
 
 ANSWERED = "answered"

@@ -6,8 +6,8 @@ of anyone's, whatever it is called, goes the other way.
 
 from __future__ import annotations
 
-from corpus.records import MemoryItem, Task4Row
-from memory.base import MemorySystem
+from memory_systems.base import MemorySystem
+from recallbed.corpus.records import MemoryItem, Task4Row
 
 CONTROL = "gold-memory"
 

@@ -5,8 +5,8 @@ A floor for the judges, and all that is needed to see what a retriever finds in 
 
 from __future__ import annotations
 
-from memory.base import Response
-from memory.turns import Turns
+from memory_systems.base import Response
+from memory_systems.turns import Turns
 
 
 class Extractive(Turns):

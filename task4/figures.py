@@ -11,9 +11,9 @@ import numpy as np
 
 from analysis.metrics import chance_recall
 from analysis.statistics import Bootstrap
-from corpus.predictions import Tally
-from judge.summary import JudgeSummary, rate
-from judge.verdicts import Judged, Verdict
+from judges.summary import JudgeSummary, rate
+from judges.verdicts import Judged, Verdict
+from recallbed.corpus.predictions import Tally
 from task3.use import overlap
 from task4.answers import ANSWERED, CAUSES, Answers, Said
 from task4.found import ALIKE, KS, WAYS, Found, names_the_memory

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corpus.records import MemoryItem, Turn
+from recallbed.corpus.records import MemoryItem, Turn
 from task3.use import overlap
 
 WAYS = ("text", "evidence", "overlap")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from chat_models.base import ChatModel
-from chat_models.dry_run import Plan
-from harness.fingerprint import short_hash
-from judge.utilization import UtilizationJudge
-from task3.judge_options import JudgeOptions
-from task3.verdict_run import Verdicts, Work, judge_all, plan_all
+from judges.options import JudgeOptions
+from judges.run import Verdicts, Work, judge_all, plan_all
+from judges.utilization import UtilizationJudge
+from recallbed.chat_models.base import ChatModel
+from recallbed.chat_models.dry_run import Plan
+from recallbed.harness.fingerprint import short_hash
 from task4.answers import Said
 from task4.questions import Question
 

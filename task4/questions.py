@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corpus.records import MemoryItem, Query, Task4Gold, Task4Row
 from indexes.language import language_of
+from recallbed.corpus.records import MemoryItem, Query, Task4Gold, Task4Row
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei_en", "ei_cn", "ei_other")
 """As the paper's columns; `ei_other` is for other data, with questions in other languages."""

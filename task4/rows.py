@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus.errors import DataError
-from corpus.inputs import read_inputs
-from corpus.jsonl import find_jsonl
-from corpus.layout import sample_root, split_folder
-from corpus.records import Task4Row
-from corpus.task4 import ABILITIES, task4_track
-from harness.errors import UserError
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.jsonl import find_jsonl
+from recallbed.corpus.layout import sample_root, split_folder
+from recallbed.corpus.records import Task4Row
+from recallbed.corpus.task4 import ABILITIES, task4_track
+from recallbed.errors import DataError, UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from harness.app import App
-from memory.task_options import TaskOptions, task_options
+from memory_systems.options import TaskOptions, task_options
+from recallbed.harness.app import App
 
 app = App()
 
@@ -32,7 +32,7 @@ def run(
     `extractive` is this task's own: it asks no model, and quotes the user turn that the retriever
     puts first.
     """
-    from memory.task_command import carry_out
+    from memory_systems.task_command import carry_out
     from task4.utilization import utilization_task
 
     carry_out(options, utilization_task(options, ability or ()))

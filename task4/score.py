@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.app import App
-from task3.judge_options import JudgeOptions, judge_options
+from judges.options import JudgeOptions, judge_options
+from recallbed.harness.app import App
 
 app = App()
 
@@ -40,8 +40,8 @@ def score(
 
     Without --judge-model all that needs no judge is reported, and what is missing is said.
     """
-    from harness.fingerprint import canonical
-    from harness.terminal import say, say_json
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import say, say_json
     from task4.scoring import gather
     from task4.scoring import score as score_material
 

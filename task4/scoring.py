@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UserError
-from harness.item_run import is_item_row
-from harness.run_folder import PREDICTIONS, ROWS, read_rows
-from task3.judge_options import JudgeOptions
+from judges.options import JudgeOptions
+from recallbed.errors import UserError
+from recallbed.harness.item_run import is_item_row
+from recallbed.harness.run_folder import PREDICTIONS, ROWS, read_rows
 from task4.answers import AnswerFile, Answers, match, read_answers
 from task4.figures import (
     UNUSED,

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from corpus.records import Query, Task4Row
-from memory.base import MemorySystem, SystemFailure
-from memory.ingest_result import ingest_result, summarise_ingests
-from memory.task_options import TaskOptions
-from memory.task_run import Task
+from memory_systems.base import MemorySystem, SystemFailure
+from memory_systems.ingest_result import ingest_result, summarise_ingests
+from memory_systems.options import TaskOptions
+from memory_systems.run import Task
+from recallbed.corpus.records import Query, Task4Row
 from task4.control import CONTROL, load_gold
 from task4.rows import read_rows
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.errors import DataError
-from harness.errors import UserError
-from judge.agreement import compare, describe
-from judge.measures import cohen_kappa, f1, quadratic_kappa, spearman
-from judge.verdict_file import Kind, VerdictFile, read_verdicts
+from judges.agreement import compare, describe
+from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
+from judges.verdict_file import Kind, VerdictFile, read_verdicts
+from recallbed.errors import DataError, UserError
 from tests.conftest import HOUSE
 
 
@@ -44,7 +43,7 @@ def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "judge.agreement", *map(str, words)]
+    command = [sys.executable, "-m", "judges.agreement", *map(str, words)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
 
 
@@ -281,7 +280,7 @@ def test_the_numbers_of_the_docs_come_from_the_command_beside_them(tmp_path: Pat
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     [(command, shown)] = re.findall(
-        r"```sh\npython -m judge\.agreement (.*?)\n```\n\n```text\n(.*?)```", text, re.DOTALL
+        r"```sh\npython -m judges\.agreement (.*?)\n```\n\n```text\n(.*?)```", text, re.DOTALL
     )
     done = run(*command.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -15,11 +15,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.metrics import above_tied, ranked, recall_at
-from corpus.records import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
 from indexes.terms import TermBags
 from indexes.weighting import VARIANTS, inverse_document_frequency, saturation
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import RunContext, build
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25

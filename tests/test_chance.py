@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpus.dataset import load_dataset
-from corpus.layout import sample_root
-from corpus.pools import build_pools
-from corpus.records import Memory
-from harness.configurations import parse_configurations
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.layout import sample_root
+from recallbed.corpus.pools import build_pools
+from recallbed.corpus.records import Memory
+from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RunContext, build
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap

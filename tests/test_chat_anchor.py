@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, RootModel
 
-from chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage, anchor
-from chat_models.anchor import after_reasoning, find_answer
-from chat_models.structured import RE_ASKS, RawReply, converse, replay, strict_schema
+from recallbed.chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage, anchor
+from recallbed.chat_models.anchor import after_reasoning, find_answer
+from recallbed.chat_models.structured import RE_ASKS, RawReply, converse, replay, strict_schema
 
 ANSWER, ECHO = '{"order": [3, 1]}', '{"order": [7]}'
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=12)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from chat_models import Cause, Failure, Message, Reply, ReplyCache, Request, Rung, Usage
-from chat_models.cache import Stored, choose_cache, key_of
-from chat_models.openai_model import OpenAIModel
-from harness.errors import UserError
+from recallbed.chat_models import Cause, Failure, Message, Reply, ReplyCache, Request, Rung, Usage
+from recallbed.chat_models.cache import Stored, choose_cache, key_of
+from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.errors import UserError
 from tests.conftest import HOUSE
 from tests.scripted_server import Call, scripted_server
 
@@ -156,8 +156,8 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from pydantic import BaseModel
-from chat_models import Message, Request
-from chat_models.openai_model import OpenAIModel
+from recallbed.chat_models import Message, Request
+from recallbed.chat_models.openai_model import OpenAIModel
 class Verdict(BaseModel):
     good: bool
 url, cache, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from chat_models import (
+from recallbed.chat_models import (
     Budget,
     BudgetReached,
     Cause,
@@ -24,9 +24,9 @@ from chat_models import (
     Rung,
     Usage,
 )
-from chat_models.openai_model import GIVE_UP_AFTER, OpenAIModel
-from chat_models.tokens import estimate_messages
-from harness.errors import UserError
+from recallbed.chat_models.openai_model import GIVE_UP_AFTER, OpenAIModel
+from recallbed.chat_models.tokens import estimate_messages
+from recallbed.errors import UserError
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from pydantic import ConfigDict
 
-from chat_models import (
+from recallbed.chat_models import (
     Budget,
     BudgetReached,
     Cause,
@@ -24,10 +24,10 @@ from chat_models import (
     Rung,
     Usage,
 )
-from chat_models.http_client import MAX_REPLY_BYTES
-from chat_models.openai_model import OpenAIModel
-from chat_models.pace import LONGEST_RETRY_AFTER, retry_after
-from harness.errors import UserError
+from recallbed.chat_models.http_client import MAX_REPLY_BYTES
+from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, retry_after
+from recallbed.errors import UserError
 from tests.scripted_server import Call, Raw, completion
 from tests.test_chat_openai import KEY, RIGHT, WRONG, Order, ask, client, serving
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat_models import (
+from recallbed.chat_models import (
     Budget,
     BudgetReached,
     Cause,
@@ -29,10 +29,10 @@ from chat_models import (
     chat_model,
     read_prices,
 )
-from chat_models.openai_model import OpenAIModel
-from chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
-from chat_models.tokens import estimate_messages, estimate_text
-from harness.errors import UserError
+from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
+from recallbed.chat_models.tokens import estimate_messages, estimate_text
+from recallbed.errors import UserError
 from tests.conftest import HOUSE
 from tests.scripted_server import Call, scripted_server
 

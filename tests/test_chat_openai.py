@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from chat_models import Budget, Cause, Failure, Message, Reply, ReplyCache, Request, Rung
-from chat_models.openai_model import OpenAIModel
-from harness.errors import UserError
+from recallbed.chat_models import Budget, Cause, Failure, Message, Reply, ReplyCache, Request, Rung
+from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.errors import UserError
 from tests.scripted_server import Call, Raw, ScriptedServer, scripted_server
 
 KEY = "sk-very-secret-0123456789/+"

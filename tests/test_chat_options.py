@@ -24,9 +24,9 @@ import task3.sweep
 import task3.tune
 import task4.run
 import task4.score
-from chat_models import ChatOptions, Chats, Message, Reply, Request
-from chat_models.sent_options import read_extra_body, read_temperature
-from harness.errors import UserError
+from recallbed.chat_models import ChatOptions, Chats, Message, Reply, Request
+from recallbed.chat_models.sent_options import read_extra_body, read_temperature
+from recallbed.errors import UserError
 from tests.conftest import HOUSE
 from tests.reader import reader
 from tests.scripted_server import scripted_server

@@ -11,8 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from analysis.curves import app as curves_app
-from harness.cli import one_line_errors
-from harness.configurations import Configuration
+from recallbed.harness.cli import one_line_errors
+from recallbed.harness.configurations import Configuration
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from task3.sweep import app as sweep_app
@@ -322,7 +322,7 @@ def test_python_m_and_the_console_script_are_one_command(place: Path) -> None:
 
 
 TALKS = """
-from harness.cli import one_line_errors
+from recallbed.harness.cli import one_line_errors
 with one_line_errors(OSError):
     for number in range(100_000):
         print(number)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from analysis.compare import app
 from analysis.statistics import wilson
-from harness.configurations import Configuration
+from recallbed.harness.configurations import Configuration
 from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register

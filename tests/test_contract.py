@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.records import Memory
-from harness.configurations import Configuration
+from recallbed.corpus.records import Memory
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, RunContext, Scored, build, find, names
 from retrievers.overlap import Overlap
 from retrievers.rerank import Reranker

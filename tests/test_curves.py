@@ -19,8 +19,8 @@ from analysis.curves import app, curve_table, curves_of
 from analysis.frontier import app as frontier_app
 from analysis.published import BASELINES, CAPTION, published_task3
 from analysis.runs import read_run
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from task3.sweep import app as sweep_app

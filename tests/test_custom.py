@@ -23,10 +23,10 @@ from analysis.compare import app as compare_app
 from analysis.curves import app as curves_app
 from analysis.statistics import Bootstrap
 from analysis.tables import build_table, remarks, title
-from corpus import DataError, Memory
-from corpus.custom import CustomFile, is_custom, load_custom
-from corpus.material import gather
-from harness.configurations import Configuration
+from recallbed.corpus import DataError, Memory
+from recallbed.corpus.custom import CustomFile, is_custom, load_custom
+from recallbed.corpus.material import gather
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.config import SweepConfig
 from task3.run import run_sweep
@@ -711,7 +711,7 @@ def test_nested_pools_of_ones_own_file_make_a_curve(write: Write, tmp_path: Path
 
 
 def test_a_file_is_no_release_where_one_is_needed(write: Write) -> None:
-    from corpus.layout import split_folder
+    from recallbed.corpus.layout import split_folder
 
     with pytest.raises(DataError, match="is a file, and this needs a release"):
         split_folder(write(small()), "dev")

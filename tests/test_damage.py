@@ -14,18 +14,18 @@ import pytest
 
 from analysis.exporting import export_trec
 from analysis.runs import read_run, seconds_a_row, seconds_by_label
-from chat_models.base import Rung, Usage
-from chat_models.cache import ReplyCache, Stored
-from corpus.records import MemoryItem
-from harness.checksums import check_of, seal, unseal
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.fingerprint import canonical
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import open_run, read_rows
 from indexes.embedding_store import EmbeddingStore
-from memory.base import Action, Operation
-from memory.store import MemoryStore, replay
+from memory_systems.base import Action, Operation
+from memory_systems.store import MemoryStore, replay
+from recallbed.chat_models.base import Rung, Usage
+from recallbed.chat_models.cache import ReplyCache, Stored
+from recallbed.corpus.records import MemoryItem
+from recallbed.errors import UserError
+from recallbed.harness.checksums import check_of, seal, unseal
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.run_folder import open_run, read_rows
 from task3.config import SweepConfig
 from task3.run import run_sweep
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corpus.dataset import load_dataset
-from corpus.pools import PoolSet, Strategy, build_pools
-from corpus.records import Memory
-from harness.configurations import Configuration, parse_configurations
-from harness.errors import UserError
 from indexes.embedding_store import Stored
 from indexes.encoder import Role
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import PoolSet, Strategy, build_pools
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
 from task3.config import SweepConfig

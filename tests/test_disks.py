@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sqlite_file import explain
+from recallbed.harness.sqlite_file import explain
 
 
 def on_a_small_disk(tmp_path: Path, script: str, size: str = "1m") -> str:
@@ -97,12 +97,12 @@ STORES = """
 import sys
 from pathlib import Path
 sys.path.insert(0, "")
-from chat_models.base import Usage
-from chat_models.cache import ReplyCache, Stored
-from corpus.records import MemoryItem
-from harness.errors import UserError
-from memory.base import Action, Operation
-from memory.store import MemoryStore
+from recallbed.chat_models.base import Usage
+from recallbed.chat_models.cache import ReplyCache, Stored
+from recallbed.corpus.records import MemoryItem
+from recallbed.errors import UserError
+from memory_systems.base import Action, Operation
+from memory_systems.store import MemoryStore
 place = Path(sys.argv[1])
 room = place / "room"
 room.write_bytes(bytes(300_000))
@@ -146,11 +146,11 @@ READ_ONLY = """
 import os, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, "")
-from harness.errors import UserError
-from memory.base import Action, Operation
-from memory.store import MemoryStore
+from recallbed.errors import UserError
+from memory_systems.base import Action, Operation
+from memory_systems.store import MemoryStore
 from tests.test_damage import old_memories, small_history, whole_store
-from corpus.records import MemoryItem
+from recallbed.corpus.records import MemoryItem
 place = Path(sys.argv[1])
 expected = small_history(place / "memory.sqlite")
 old_memories(place / "old.sqlite")
@@ -182,7 +182,7 @@ try:
 except UserError as error:
     print(error)
 shown = subprocess.run(
-    [sys.executable, "-m", "memory.history", str(place / "memory.sqlite")],
+    [sys.executable, "-m", "memory_systems.history", str(place / "memory.sqlite")],
     capture_output=True, text=True,
 )
 assert shown.returncode == 0, shown.stderr
@@ -231,6 +231,6 @@ def test_each_cause_has_a_remedy_of_its_own(
 def test_an_input_error_on_a_full_disk_is_that_of_the_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.sqlite_file._free", lambda path: 0)
+    monkeypatch.setattr("recallbed.harness.sqlite_file._free", lambda path: 0)
     error = sqlite_error(sqlite3.SQLITE_IOERR_SHMSIZE, "disk I/O error")
     assert "the disk is full" in explain(error, tmp_path / "f", "reply cache")

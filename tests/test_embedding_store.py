@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from corpus.records import Memory
-from harness.errors import UserError
 from indexes.embedding_store import EmbeddingStore, StoreError, choose_store
 from indexes.encoder import Encoder
 from indexes.store import app
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers import RunContext
 from retrievers.dense import MiniLM
 from task3.sweep import app as sweep_app

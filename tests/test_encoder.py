@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from harness.errors import UserError
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
+from recallbed.errors import UserError
 from task3.sweep import app
 from tests.conftest import HOUSE
 from tests.tiny_models import save_static

@@ -23,9 +23,9 @@ from analysis.import_command import app as import_app
 from analysis.import_command import by_size
 from analysis.runs import read_run
 from analysis.trec import document, read_run_file
-from corpus import DataError, Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus import DataError, Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.config import SweepConfig
 from task3.run import run_sweep

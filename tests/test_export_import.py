@@ -17,8 +17,8 @@ from analysis import golds
 from analysis.export import app as export_app
 from analysis.import_command import app as import_app
 from analysis.runs import read_run
-from harness.configurations import Configuration
-from harness.run_folder import encode_row, read_manifest
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import encode_row, read_manifest
 from retrievers.base import Retriever, RetrieverError
 from task3.config import SweepConfig
 from task3.run import run_sweep

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chat_models import Cause, Failure
-from harness.failures import Failures, with_reason, without_reason
+from recallbed.chat_models import Cause, Failure
+from recallbed.harness.failures import Failures, with_reason, without_reason
 
 
 def test_errors_are_counted_by_cause_with_the_first_reason_of_each() -> None:

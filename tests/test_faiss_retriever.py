@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.records import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import RunContext, Scored, build
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from analysis.exporting import export_trec
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.files import drafted_folder, file_name, write_atomically, written_whole
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.files import drafted_folder, file_name, write_atomically, written_whole
 from task3.config import SweepConfig
 from task3.run import run_sweep
 
@@ -21,9 +21,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from analysis.exporting import export_trec
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.files import drafted_folder, written_whole
+from recallbed.harness.configurations import Configuration
+from recallbed.errors import UserError
+from recallbed.harness.files import drafted_folder, written_whole
 path = Path(sys.argv[1])
 with written_whole(path) as stream, drafted_folder(path.with_name("folder")) as folder:
     stream.write(b"half")
@@ -98,8 +98,10 @@ def test_a_link_laid_at_a_drafts_name_is_not_followed(
     inside.mkdir()
     # Every name that a draft had before, and the first two that it may have now.
     tokens = iter(["0badcafe", "1badcafe", "2badcafe", "3badcafe"])
-    monkeypatch.setattr("harness.files.secrets.token_hex", lambda n: next(tokens))
-    monkeypatch.setattr("harness.files._remove_drafts", lambda path: None)  # laid after that
+    monkeypatch.setattr("recallbed.harness.files.secrets.token_hex", lambda n: next(tokens))
+    monkeypatch.setattr(
+        "recallbed.harness.files._remove_drafts", lambda path: None
+    )  # laid after that
     for token in ("0badcafe", str(os.getpid())):
         (tmp_path / f".kept.{token}.tmp").symlink_to(target)
     (tmp_path / ".folder.2badcafe.tmp").symlink_to(inside)

@@ -18,9 +18,9 @@ from analysis.frontier import app
 from analysis.frontier_picture import draw_frontier
 from analysis.frontier_points import Point, frontier
 from analysis.runs import read_run
-from corpus.records import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.config import SweepConfig
 from task3.run import run_sweep
@@ -53,7 +53,7 @@ MODEL = "tests.test_frontier:Model"
 def sweep(place: Path, name: str, *labels: Configuration, **given: Any) -> Path:
     prices = place / "prices.json"
     prices.write_text('{"m": {"in": 2, "out": 30}}')
-    from chat_models.session import ChatOptions
+    from recallbed.chat_models.session import ChatOptions
 
     options: dict[str, Any] = {"distractors": (2, 4), "ks": (1,), **given}
     chat = ChatOptions(prices=prices if options.pop("priced", True) else None, replies="none")

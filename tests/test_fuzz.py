@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.runs import read_run
-from corpus import DataError, sample_root
-from corpus.predictions import read_predictions
-from corpus.task3 import load_task3
-from corpus.validate import app as validator
-from harness.errors import UserError
+from recallbed.corpus import DataError, sample_root
+from recallbed.corpus.predictions import read_predictions
+from recallbed.corpus.task3 import load_task3
+from recallbed.corpus.validate import app as validator
+from recallbed.errors import UserError
 from task3.predict import app as predictor
 from task3.score import score_file
 from task3.sweep import app as sweeper

@@ -21,12 +21,12 @@ from analysis.exporting import export_trec
 from analysis.importing import Imported, import_run
 from analysis.metrics import above_tied
 from analysis.trec import documents
-from corpus import DataError
-from corpus.custom import load_custom
-from corpus.material import gather
-from corpus.validate import validate
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus import DataError
+from recallbed.corpus.custom import load_custom
+from recallbed.corpus.material import gather
+from recallbed.corpus.validate import validate
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from tests.conftest import write_lines

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.records import Memory
-from harness.configurations import parse_configurations
-from harness.errors import UserError
 from indexes.encoder import resolve_model
 from indexes.legibility import legibility
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import parse_configurations
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
 from retrievers.bm25 import BM25

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.records import Memory
 from indexes.base import MutableIndex
 from indexes.choose import FLAT_UP_TO, HNSW_UP_TO, kind_for, make_index, open_index
 from indexes.errors import IndexingError, NotAnIndex, NotFinite, TooFewPoints, WrongWidth
@@ -20,6 +19,7 @@ from indexes.flat import Flat
 from indexes.hnsw import COMPACT_AT, HNSW
 from indexes.ivfpq import IVFPQ
 from indexes.lexical import Lexical
+from recallbed.corpus.records import Memory
 from retrievers.bm25 import BM25
 from tests.index_contract import IndexContract, MutableIndexContract
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UserError
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import open_run
+from recallbed.errors import UserError
+from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.run_folder import open_run
 
 
 def run(path: Path, names: str) -> list[str]:

@@ -17,21 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat_models import Budget, BudgetReached, DryRun, ReplyCache, Usage
-from chat_models.openai_model import OpenAIModel
-from corpus.records import MemoryItem
-from harness.cli import one_line_errors
-from harness.errors import UserError
-from harness.failures import without_reason
 from indexes.language import language_of
-from judge.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
-from judge.prompt import read_prompt
-from judge.recorded import as_rows, counts, read_recorded, recorded_files
-from judge.summary import rate
-from judge.used_memory import UsedMemoryJudge
-from judge.utilization import DIMENSIONS, UtilizationJudge
-from judge.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
-from judge.voting import ask_all, lower_median, majority
+from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
+from judges.prompt import read_prompt
+from judges.recorded import as_rows, counts, read_recorded, recorded_files
+from judges.summary import rate
+from judges.used_memory import UsedMemoryJudge
+from judges.utilization import DIMENSIONS, UtilizationJudge
+from judges.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
+from judges.voting import ask_all, lower_median, majority
+from recallbed.chat_models import Budget, BudgetReached, DryRun, ReplyCache, Usage
+from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.corpus.records import MemoryItem
+from recallbed.errors import UserError
+from recallbed.harness.cli import one_line_errors
+from recallbed.harness.failures import without_reason
 from tests.conftest import HOUSE
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -71,7 +71,7 @@ def judge_all(chat: Any, judge: UsedMemoryJudge, answers: list[str]) -> list[Any
 
 
 def test_the_prompts_are_package_data_with_a_version_and_evidence_first() -> None:
-    files = {p.stem for p in (HOUSE / "judge" / "prompts").iterdir()}
+    files = {p.stem for p in (HOUSE / "judges" / "prompts").iterdir()}
     assert files == PROMPTS
     for name in PROMPTS:
         prompt = read_prompt(name)
@@ -419,8 +419,8 @@ def test_votes_that_failed_decide_nothing_and_half_is_too_few() -> None:
     with voting("yes") as (_, chat):
         judge = UsedMemoryJudge(chat, 4)
         question = judge.question("q", "a", "r", "m")
-    from chat_models import Cause, Failure, Reply
-    from judge.replies import YesOrNo
+    from judges.replies import YesOrNo
+    from recallbed.chat_models import Cause, Failure, Reply
 
     def reply(word: str) -> Reply:
         return Reply("{}", YesOrNo.model_validate({"evidence": "", "verdict": word}), Usage(1))
@@ -854,8 +854,8 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
 def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from judge.agreement import app as agreement
-    from judge.recorded import app
+    from judges.agreement import app as agreement
+    from judges.recorded import app
 
     reviews = [{"gold_id": f"m{i}", "pred_id": f"p{i}", "ok": i < 2} for i in range(4)]
     for task in ("task1", "task2"):
@@ -872,8 +872,8 @@ def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None
 def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from judge.agreement import app as agreement
-    from judge.recorded import app
+    from judges.agreement import app as agreement
+    from judges.recorded import app
 
     source, out = tmp_path / "task4_ability1.jsonl", tmp_path / "out.jsonl"
     rows = [

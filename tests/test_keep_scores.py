@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import RetrieverError, build
 from retrievers.base import RunContext
 from retrievers.overlap import Overlap

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpus import DataError, Memory
-from corpus.dataset import load_dataset
-from corpus.layout import released_sizes, split_folder
-from corpus.records import Task3Row
-from corpus.task3 import load_task3
+from recallbed.corpus import DataError, Memory
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.layout import released_sizes, split_folder
+from recallbed.corpus.records import Task3Row
+from recallbed.corpus.task3 import load_task3
 from task3.sweep import app
 from tests.conftest import WriteRelease, write_lines
 

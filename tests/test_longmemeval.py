@@ -1,4 +1,4 @@
-"""`python -m corpus.convert longmemeval`: what becomes a memory, what is gold, every fault."""
+"""`python -m recallbed.corpus.convert longmemeval`: memories, golds and every fault."""
 
 import gzip
 import json
@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from corpus import DataError, json_list
-from corpus.convert import app
-from corpus.custom import load_custom
-from corpus.json_list import read_json_list
-from corpus.longmemeval import Level, read_longmemeval
+from recallbed.corpus import DataError, json_list
+from recallbed.corpus.convert import app
+from recallbed.corpus.custom import load_custom
+from recallbed.corpus.json_list import read_json_list
+from recallbed.corpus.longmemeval import Level, read_longmemeval
 from tests.conftest import HOUSE
 
 Instance = dict[str, Any]
@@ -413,7 +413,15 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
     pipe, out = tmp_path / "in.json", tmp_path / "out"
     out.mkdir()
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "corpus.convert", "longmemeval", pipe, "--level", "turn"]
+    command = [
+        sys.executable,
+        "-m",
+        "recallbed.corpus.convert",
+        "longmemeval",
+        pipe,
+        "--level",
+        "turn",
+    ]
     with subprocess.Popen(
         [*command, "--out", out / "out.jsonl"], cwd=HOUSE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -554,8 +562,8 @@ def test_converted_and_swept(tmp_path: Path) -> None:
             check=True,
         )
 
-    command("corpus.convert", "longmemeval", file, "--level", "session", "--out", out)
-    command("corpus.validate", out)
+    command("recallbed.corpus.convert", "longmemeval", file, "--level", "session", "--out", out)
+    command("recallbed.corpus.validate", out)
     swept = command(
         "task3.sweep", "--data", out, "--retriever", "bm25", "--k", "1,3",
         "--out", tmp_path / "run", "--json",

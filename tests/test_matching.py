@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.matching import (
+from memory_scoring import (
     Matched,
     Pair,
     breakdown,
@@ -24,13 +24,13 @@ from analysis.matching import (
     pair_scores,
     similar_pairs,
 )
-from analysis.matching.likeness import (
+from memory_scoring.likeness import (
     confidence_likeness,
     label_likeness,
     normalised,
     value_likeness,
 )
-from corpus.records import MemoryItem
+from recallbed.corpus.records import MemoryItem
 
 TEA = MemoryItem(
     "Likes green tea", "m1", "Preferences/Food", "direct", 0.9, "long_term", "like", "happy"

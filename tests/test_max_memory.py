@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpus.records import Memory
-from harness.configurations import parse_size
-from harness.errors import UserError
 from indexes.vector_table import VectorTable
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import parse_size
 from retrievers import RunContext
 from retrievers.dense import MiniLM
 from tests.conftest import WriteRelease

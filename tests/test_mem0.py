@@ -1,4 +1,4 @@
-"""memory/mem0.py: what it extracts, how it decides, and what faults do to it."""
+"""memory_systems/mem0.py: what it extracts, how it decides, and what faults do to it."""
 
 import importlib.util
 import json
@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from chat_models import Cause, chat_model
-from chat_models.dry_run import DryRun
-from corpus.records import Evidence, MemoryItem, Turn
-from harness.errors import UserError
-from harness.failures import without_reason
-from memory import Action, Operation, SystemContext, SystemFailure, build_system
-from memory.budget import Tokens
-from memory.changes import Changes
-from memory.chunks import numbered_chunks
-from memory.facts import Fact, Facts, rewritten
-from memory.mem0 import Mem0
-from memory.store import MemoryStore, replay
-from memory.testing import DIALOGUE, HOSTILE, ITEMS
+from memory_systems import Action, Operation, SystemContext, SystemFailure, build_system
+from memory_systems.budget import Tokens
+from memory_systems.changes import Changes
+from memory_systems.chunks import numbered_chunks
+from memory_systems.facts import Fact, Facts, rewritten
+from memory_systems.mem0 import Mem0
+from memory_systems.store import MemoryStore, replay
+from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
+from recallbed.chat_models import Cause, chat_model
+from recallbed.chat_models.dry_run import DryRun
+from recallbed.corpus.records import Evidence, MemoryItem, Turn
+from recallbed.errors import UserError
+from recallbed.harness.failures import without_reason
 from retrievers.bm25 import BM25
 from tests.perfect_assistant import data_of, facts, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server

@@ -24,12 +24,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from chat_models import ReplyCache
-from corpus.records import Evidence, MemoryItem
-from harness.errors import UserError
-from memory.base import Action, Operation
-from memory.history import app
-from memory.store import MemoryStore, RepeatedMemory, StaleMemory, replay
+from memory_systems.base import Action, Operation
+from memory_systems.history import app
+from memory_systems.store import MemoryStore, RepeatedMemory, StaleMemory, replay
+from recallbed.chat_models import ReplyCache
+from recallbed.corpus.records import Evidence, MemoryItem
+from recallbed.errors import UserError
 from tests.conftest import HOUSE
 from tests.test_docs import blocks
 
@@ -336,7 +336,7 @@ def test_threads_lose_no_update(store: MemoryStore) -> None:
 COUNTER = """
 import sys
 from pathlib import Path
-from memory.store import MemoryStore, StaleMemory
+from memory_systems.store import MemoryStore, StaleMemory
 from tests.test_memory_store import count_up, update
 store = MemoryStore(Path(sys.argv[1]))
 print("ready", flush=True)
@@ -403,7 +403,7 @@ def test_two_processes_lose_no_update(path: Path) -> None:
 OPENER = """
 import sys
 from pathlib import Path
-from memory.store import MemoryStore
+from memory_systems.store import MemoryStore
 from tests.test_memory_store import add
 print("ready", flush=True)
 sys.stdin.readline()
@@ -430,9 +430,9 @@ def test_processes_may_make_the_same_file_at_once(path: Path) -> None:
 BATCHES = """
 import sys
 from pathlib import Path
-from corpus.records import MemoryItem
-from memory.base import Action, Operation
-from memory.store import MemoryStore
+from recallbed.corpus.records import MemoryItem
+from memory_systems.base import Action, Operation
+from memory_systems.store import MemoryStore
 store, number = MemoryStore(Path(sys.argv[1])), 0
 while True:
     now = store.memories("ana")[-1:]
@@ -473,18 +473,18 @@ def test_killed_at_any_moment_all_acknowledged_is_there_and_nothing_half(tmp_pat
 IN_THE_MIDDLE = """
 import sys
 from pathlib import Path
-import memory.store
+import memory_systems.store
 from tests.test_memory_store import add, delete
-store = memory.store.MemoryStore(Path(sys.argv[1]))
+store = memory_systems.store.MemoryStore(Path(sys.argv[1]))
 store._open().execute("PRAGMA cache_size = 1")
 [old] = store.memories("ana")
-class Changing(memory.store._Changing):
+class Changing(memory_systems.store._Changing):
     def do(self, operation):
         if self.operations == 500:
             print("in the middle", flush=True)
             sys.stdin.read()
         return super().do(operation)
-memory.store._Changing = Changing
+memory_systems.store._Changing = Changing
 store.apply("ana", [delete(old), *(add(f"number {i} " * 50) for i in range(600))])
 """
 
@@ -517,7 +517,7 @@ def test_stopped_in_a_batch_nothing_of_it_is_done(
         return "{}"
 
     with monkeypatch.context() as patched:
-        patched.setattr("memory.store._stored", stop)
+        patched.setattr("memory_systems.store._stored", stop)
         with pytest.raises(KeyboardInterrupt):
             store.apply("ana", [add("first"), add("second")])
     assert texts(store) == ["old"]
@@ -633,7 +633,7 @@ def test_pickled_by_its_path(path: Path) -> None:
 FORKED = """
 import os, sys
 from pathlib import Path
-from memory.store import MemoryStore
+from memory_systems.store import MemoryStore
 from tests.test_memory_store import add, texts
 store = MemoryStore(Path(sys.argv[1]) if sys.argv[1] else None)
 store.apply("ana", [add("before")])

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 
-from chat_models import ChatModel, PromptFile, chat_model
-from chat_models.base import Message, Usage
-from corpus.records import Memory, MemoryItem, Turn
-from harness.errors import UserError
-from harness.typed_settings import plain_defaults
-from memory import (
+from memory_systems import (
     Action,
     MemorySystem,
     Operation,
@@ -30,11 +25,16 @@ from memory import (
     registry,
     search,
 )
-from memory.budget import Tokens, best_within, newest_within, room
-from memory.search import rank
-from memory.store import replay
-from memory.testing import DIALOGUE, ITEMS, MemorySystemContract, Spy
-from memory.turns import Turns
+from memory_systems.budget import Tokens, best_within, newest_within, room
+from memory_systems.search import rank
+from memory_systems.store import replay
+from memory_systems.testing import DIALOGUE, ITEMS, MemorySystemContract, Spy
+from memory_systems.turns import Turns
+from recallbed.chat_models import ChatModel, PromptFile, chat_model
+from recallbed.chat_models.base import Message, Usage
+from recallbed.corpus.records import Memory, MemoryItem, Turn
+from recallbed.errors import UserError
+from recallbed.harness.typed_settings import plain_defaults
 from retrievers import Retriever, Scored
 from retrievers import Usage as RetrieverUsage
 from retrievers.bm25 import BM25
@@ -197,7 +197,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 OWN = """
-from memory import Action, MemorySystem, Operation, StoredSystem
+from memory_systems import Action, MemorySystem, Operation, StoredSystem
 
 class Last(StoredSystem):
     def __init__(self, context, keep: int, loud: bool = False):
@@ -331,7 +331,7 @@ def test_none_has_nothing_even_of_a_store_that_another_system_filled(tmp_path: P
 
 def test_a_spy_tells_all_that_a_system_is_given() -> None:
     Spy.seen.clear()
-    spy = build_system("memory.testing:Spy", {}, SystemContext(Overlap()))
+    spy = build_system("memory_systems.testing:Spy", {}, SystemContext(Overlap()))
     spy.open("user 1")
     spy.load(ITEMS)
     spy.ingest(DIALOGUE)

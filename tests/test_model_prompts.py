@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from corpus.records import Memory
-from harness.checksums import seal
-from harness.configurations import Configuration, parse_configurations
-from harness.errors import UserError
-from harness.fingerprint import canonical
 from indexes.build import app as build_app
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder
 from indexes.memory_store import MemoryStore
 from indexes.search import app as search_app
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.checksums import seal
+from recallbed.harness.configurations import Configuration, parse_configurations
+from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build
 from retrievers.dense import Dense
 from task3.config import SweepConfig

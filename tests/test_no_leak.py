@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpus.inputs import read_inputs
-from corpus.records import Memory, MemoryItem, Turn
-from corpus.task2 import TASK2
-from memory.testing import Spy
+from memory_systems.testing import Spy
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import Memory, MemoryItem, Turn
+from recallbed.corpus.task2 import TASK2
 from retrievers.overlap import Overlap
 from task1.run import app as extract
 from task2.run import app as update
@@ -154,7 +154,7 @@ def run(task: str, *words: Any) -> None:
 @pytest.mark.parametrize("task", APPS)
 def test_a_system_sees_no_gold(task: str, release: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run(task, "--system", "memory.testing:Spy", "--data", release, "--out", out)
+    run(task, "--system", "memory_systems.testing:Spy", "--data", release, "--out", out)
     seen = dict(Spy.seen)
     assert "plain" in repr(seen["ingest"])  # it does see what there is to see
     assert SECRET not in repr(Spy.seen)
@@ -175,7 +175,9 @@ def test_a_system_sees_no_gold(task: str, release: Path, tmp_path: Path) -> None
 def test_a_retriever_sees_texts_and_labels(
     task: str, release: Path, tmp_path: Path, heard: list[Any]
 ) -> None:
-    system = {"task1": "extractive", "task2": "replace", "task4": "memory.testing:Spy"}[task]
+    system = {"task1": "extractive", "task2": "replace", "task4": "memory_systems.testing:Spy"}[
+        task
+    ]
     mine = ("--retriever", "tests.test_no_leak:Listening")
     run(task, "--system", system, *mine, "--data", release, "--out", tmp_path / "run")
     assert heard
@@ -200,7 +202,7 @@ def test_of_real_rows_a_system_sees_memories_in_their_order_and_turns(
 ) -> None:
     """Task 2's ids are our numbers: none says which memory is to be changed."""
     words = ("--data", alpsbench, "--limit", 60, "--out", tmp_path / "run", "--in-flight", 1)
-    run("task2", "--system", "memory.testing:Spy", *words)
+    run("task2", "--system", "memory_systems.testing:Spy", *words)
     rows = list(read_inputs(alpsbench, "dev", TASK2, 60).rows.values())
     loads = [given for name, given in Spy.seen if name == "load"]
     dialogues = [given for name, given in Spy.seen if name == "ingest"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from corpus.records import Memory
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker

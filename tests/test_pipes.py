@@ -20,18 +20,18 @@ from typer.testing import CliRunner
 from analysis.import_command import app as import_app
 from analysis.importing import Imported, import_run
 from analysis.trec import documents, run_lines
-from chat_models.prices import read_prices
-from corpus.convert import app as convert_app
-from corpus.layout import sample_root
-from corpus.material import gather
-from corpus.validate import app as validate_app
-from harness.configurations import Configuration
-from harness.settings_file import read_settings
 from indexes.build import app as build_app
 from indexes.memory_store import read_memories
-from judge.agreement import app as agreement_app
-from judge.recorded import app as recorded_app
-from task1.predictions import read_memory_rows
+from judges.agreement import app as agreement_app
+from judges.recorded import app as recorded_app
+from memory_scoring.predictions import read_memory_rows
+from recallbed.chat_models.prices import read_prices
+from recallbed.corpus.convert import app as convert_app
+from recallbed.corpus.layout import sample_root
+from recallbed.corpus.material import gather
+from recallbed.corpus.validate import app as validate_app
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.settings_file import read_settings
 from task1.score import app as task1_app
 from task2.score import app as task2_app
 from task3.config import SweepConfig
@@ -144,8 +144,8 @@ READERS: dict[str, tuple[typer.Typer, Callable[[], list[dict[str, Any]]], list[s
     "task3.score": (score_app, task3_rows, []),
     "task3.score, by overlap": (score_app, task3_rows, ["--use", "overlap"]),
     "task4.score": (task4_app, task4_rows, []),
-    "judge.recorded": (recorded_app, recorded_rows, []),
-    "corpus.validate": (validate_app, own_rows, []),
+    "judges.recorded": (recorded_app, recorded_rows, []),
+    "recallbed.corpus.validate": (validate_app, own_rows, []),
 }
 
 

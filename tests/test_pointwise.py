@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chat_models import ChatModel, DryRun, chat_model
-from chat_models.local_model import LocalModel
-from corpus.records import Memory
-from harness.errors import UserError
+from recallbed.chat_models import ChatModel, DryRun, chat_model
+from recallbed.chat_models.local_model import LocalModel
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut
@@ -251,7 +251,7 @@ def test_copies_leave_the_weights_behind(local: LocalModel) -> None:
 
 
 def test_a_model_is_needed() -> None:
-    from harness.configurations import parse_configurations
+    from recallbed.harness.configurations import parse_configurations
     from retrievers.base import RunContext
     from retrievers.registry import build
 

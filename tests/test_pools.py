@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corpus import DataError, Memory, sample_root
-from corpus.dataset import Dataset, load_dataset
-from corpus.pools import STRATEGIES, PoolSet, Strategy, _drawn, build_pools, pool_hash
+from recallbed.corpus import DataError, Memory, sample_root
+from recallbed.corpus.dataset import Dataset, load_dataset
+from recallbed.corpus.pools import STRATEGIES, PoolSet, Strategy, _drawn, build_pools, pool_hash
 from tests.conftest import WriteRelease, write_lines
 
 VOCABULARY = tuple(f"{what} {i}" for i in range(12) for what in ("likes tea", "养猫", "шьёт"))
@@ -320,9 +320,9 @@ def test_the_same_seed_gives_the_same_pools(
 
 def test_pools_are_the_same_in_another_process_with_another_hash_seed() -> None:
     code = (
-        "from corpus import sample_root\n"
-        "from corpus.dataset import load_dataset\n"
-        "from corpus.pools import build_pools\n"
+        "from recallbed.corpus import sample_root\n"
+        "from recallbed.corpus.dataset import load_dataset\n"
+        "from recallbed.corpus.pools import build_pools\n"
         "import hashlib\n"
         "data = load_dataset(sample_root(), 'dev')\n"
         "d = hashlib.sha256()\n"

@@ -14,8 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from analysis.official import choose
-from corpus.records import Memory, Task3File, Task3Row
-from harness.configurations import Configuration, parse_configurations
+from recallbed.corpus.records import Memory, Task3File, Task3Row
+from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import registry
 from retrievers.base import RunContext
 from task3.answers import bank_of

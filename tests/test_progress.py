@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import progress as module
-from harness.progress import call_made, progress
+from recallbed.harness import progress as module
+from recallbed.harness.progress import call_made, progress
 
 
 class Clock:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.configurations import parse_configurations
+from recallbed.harness.configurations import parse_configurations
 from task3.config import SweepConfig
 from task3.run import run_sweep
 

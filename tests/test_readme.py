@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corpus.layout import sample_root
+from recallbed.corpus.layout import sample_root
 from tests.conftest import HOUSE, write_lines
 from tests.scripted_server import Call, scripted_server
 

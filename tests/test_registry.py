@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corpus.records import Memory
-from harness.configurations import Configuration, parse_configurations
-from harness.errors import UserError
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import Retriever, RunContext, build, find, names, overlap, register, registry
 from retrievers.bm25 import BM25
 from retrievers.registry import describe

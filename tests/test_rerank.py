@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chat_models import ChatModel, Fence, chat_model
-from corpus.records import Memory
-from harness.configurations import parse_configurations
-from harness.errors import UserError
+from recallbed.chat_models import ChatModel, Fence, chat_model
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import parse_configurations
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25

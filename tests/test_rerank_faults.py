@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chat_models import Budget, BudgetReached, chat_model
-from corpus.records import Memory
-from harness.failures import without_reason
+from recallbed.chat_models import Budget, BudgetReached, chat_model
+from recallbed.corpus.records import Memory
+from recallbed.harness.failures import without_reason
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.rerank.base import Cut

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from chat_models import ChatModel, chat_model
-from corpus.records import Memory
+from recallbed.chat_models import ChatModel, chat_model
+from recallbed.corpus.records import Memory
 from retrievers.base import Scored
 from retrievers.overlap import Overlap
 from retrievers.rerank.listwise import Listwise

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chat_models import ChatModel, DryRun, chat_model
-from chat_models.local_model import LocalModel
-from corpus.records import Memory
-from harness.configurations import parse_configurations
-from harness.errors import UserError
+from recallbed.chat_models import ChatModel, DryRun, chat_model
+from recallbed.chat_models.local_model import LocalModel
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import parse_configurations
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.hybrid import PUBLIC_DEV
 from retrievers.overlap import Overlap

@@ -17,10 +17,10 @@ from analysis.rows import Reranked, scored_row
 from analysis.runs import read_run
 from analysis.summary import summarise
 from analysis.tables import build_table, remarks
-from corpus.records import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is_row
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is_row
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.attempt import attempt
 from retrievers.overlap import Overlap
@@ -534,7 +534,7 @@ def test_a_refused_key_ends_the_run_instead_of_failing_every_row(
 
 
 def test_run_sweep_takes_no_dry_run(write_release: WriteRelease) -> None:
-    from chat_models.session import ChatOptions
+    from recallbed.chat_models.session import ChatOptions
 
     config = SweepConfig((), numbered(write_release), chat=ChatOptions(dry_run=True))
     with pytest.raises(UserError, match="dry run"):

@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from chat_models import ChatOptions, one_line
-from corpus.material import gather
-from harness.configurations import parse_configurations
-from harness.failures import without_reason
+from recallbed.chat_models import ChatOptions, one_line
+from recallbed.corpus.material import gather
+from recallbed.harness.configurations import parse_configurations
+from recallbed.harness.failures import without_reason
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from tests.conftest import HOUSE, WriteRelease

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from task3.config import SweepConfig
 from task3.order_check import SAMPLE
 from task3.run import run_sweep

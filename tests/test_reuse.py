@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chat_models import ChatOptions
-from harness.configurations import parse_configurations
+from recallbed.chat_models import ChatOptions
+from recallbed.harness.configurations import parse_configurations
 from task3.config import SweepConfig
 from task3.run import run_sweep
 from tests.conftest import WriteRelease

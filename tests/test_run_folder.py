@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from corpus import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.files import write_atomically, written_whole
-from harness.fingerprint import canonical, difference, short_hash
-from harness.run_folder import encode_kept, encode_row, open_run, read_manifest
+from recallbed.corpus import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.files import write_atomically, written_whole
+from recallbed.harness.fingerprint import canonical, difference, short_hash
+from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
 from task3.config import SweepConfig
 from task3.run import Outcome, run_sweep

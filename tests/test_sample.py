@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpus import sample_root
-from corpus.build_sample import DISTRACTORS, build, read_sessions
-from corpus.dataset import Dataset, load_dataset
-from corpus.pools import build_pools
 from indexes.tokens import MultilingualTokens
+from recallbed.corpus import sample_root
+from recallbed.corpus.build_sample import DISTRACTORS, build, read_sessions
+from recallbed.corpus.dataset import Dataset, load_dataset
+from recallbed.corpus.pools import build_pools
 from task3.sweep import app
 
 FILES = [

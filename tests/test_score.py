@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from analysis.statistics import Bootstrap
-from corpus.predictions import meant_ids
-from harness.fingerprint import canonical
+from recallbed.corpus.predictions import meant_ids
+from recallbed.harness.fingerprint import canonical
 from task3.score import app, score_file
 from tests.conftest import WriteRelease, write_lines
 

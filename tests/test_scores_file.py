@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.export import app as export_app
-from corpus import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
-from harness.run_folder import encode_scores
+from recallbed.corpus import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever
 from task3.config import SweepConfig
 from task3.run import run_sweep

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from corpus.dataset import load_dataset
-from corpus.pools import PoolSet, Strategy, build_pools
-from corpus.records import Memory
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import PoolSet, Strategy, build_pools
+from recallbed.corpus.records import Memory
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.bm25 import BM25
 from retrievers.chance import Constant, Random

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.secret import Secret, looks_like_a_key
+from recallbed.harness.secret import Secret, looks_like_a_key
 
 HARD = "sk-\"quote'back\\slash/plus+0123&<%="
 keys = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40)

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chat_models.prices import read_prices
-from corpus.custom import load_custom
-from corpus.errors import DataError
-from corpus.json_list import read_json_list
-from corpus.jsonl import read_jsonl
-from corpus.predictions import read_predictions
-from corpus.user_file import MAX_LINE, max_line
-from corpus.validate import app as validate_app
-from corpus.validate import validate
-from harness.errors import UserError
-from harness.settings_file import read_settings
-from harness.strict_json import STRICT_JSON, RepeatedKey
-from task1.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_rows
+from recallbed.chat_models.prices import read_prices
+from recallbed.corpus.custom import load_custom
+from recallbed.corpus.json_list import read_json_list
+from recallbed.corpus.jsonl import read_jsonl
+from recallbed.corpus.predictions import read_predictions
+from recallbed.corpus.user_file import MAX_LINE, max_line
+from recallbed.corpus.validate import app as validate_app
+from recallbed.corpus.validate import validate
+from recallbed.errors import DataError, UserError
+from recallbed.harness.settings_file import read_settings
+from recallbed.harness.strict_json import STRICT_JSON, RepeatedKey
 
 ROW = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0}\n'
 TWICE = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0, "gold": 1}\n'

@@ -12,9 +12,9 @@ from analysis.metrics import recall_at, reciprocal_rank
 from analysis.statistics import Bootstrap
 from analysis.summary import summarise
 from analysis.tables import build_table, remarks
-from corpus import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
+from recallbed.corpus import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.config import SweepConfig
 from task3.run import run_sweep

@@ -13,18 +13,18 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from chat_models.cache import ReplyCache
-from corpus.inputs import read_inputs
-from corpus.records import Evidence, MemoryItem, Turn
-from corpus.tracks import track
-from memory.base import Action, Operation, SystemFailure
-from memory.item_json import item_json, operations_json, writable
-from memory.registry import names
-from memory.store import MemoryStore, replay
-from memory.taxonomy import UNMAPPED, Label
-from memory.turns import Turns
+from memory_scoring.predictions import read_memory_rows
+from memory_systems.base import Action, Operation, SystemFailure
+from memory_systems.item_json import item_json, operations_json, writable
+from memory_systems.registry import names
+from memory_systems.store import MemoryStore, replay
+from memory_systems.taxonomy import UNMAPPED, Label
+from memory_systems.turns import Turns
+from recallbed.chat_models.cache import ReplyCache
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import Evidence, MemoryItem, Turn
+from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
-from task1.predictions import read_memory_rows
 from task1.run import app
 from tests.conftest import HOUSE, write_lines
 from tests.scripted_memory import remembers

@@ -13,18 +13,18 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from analysis.matching import exact_pairs, mean_score, similar_pairs
-from corpus.inputs import read_inputs
-from corpus.layout import sample_root
-from corpus.records import Turn
-from corpus.task1 import TASK1
-from corpus.task2 import TASK2
 from indexes.language import language_of
-from task1.predictions import predicted_item, read_memory_rows
+from memory_scoring import exact_pairs, mean_score, similar_pairs
+from memory_scoring.predictions import predicted_item, read_memory_rows
+from memory_scoring.score_options import ScoreOptions
+from memory_scoring.scoring import _said
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.layout import sample_root
+from recallbed.corpus.records import Turn
+from recallbed.corpus.task1 import TASK1
+from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
 from task1.score import app, score_file
-from task1.score_options import ScoreOptions
-from task1.scoring import _said
 from tests.conftest import write_lines
 from tests.scripted_server import Call, scripted_server
 

@@ -13,15 +13,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from chat_models.cache import ReplyCache
-from corpus.inputs import read_inputs
-from corpus.records import MemoryItem, Turn
-from corpus.task2 import TASK2
-from memory.base import Action, Operation
-from memory.registry import names
-from memory.store import MemoryStore, replay
-from memory.stored import StoredSystem
-from task1.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_rows
+from memory_systems.base import Action, Operation
+from memory_systems.registry import names
+from memory_systems.store import MemoryStore, replay
+from memory_systems.stored import StoredSystem
+from recallbed.chat_models.cache import ReplyCache
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import MemoryItem, Turn
+from recallbed.corpus.task2 import TASK2
 from task2.run import app
 from task2.update import ADDITION, MODIFICATION, RETENTION, with_official_ids
 from tests.conftest import HOUSE, write_lines

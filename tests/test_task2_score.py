@@ -12,13 +12,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from analysis.matching import Pair
-from corpus.inputs import read_inputs
-from corpus.records import Memory, MemoryItem, Task2Row, Turn
-from corpus.task2 import TASK2
-from harness.configurations import parse_configurations
+from memory_scoring import Pair
+from memory_scoring.score_options import ScoreOptions
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
+from recallbed.corpus.task2 import TASK2
+from recallbed.harness.configurations import parse_configurations
 from retrievers.base import Retriever, RetrieverError
-from task1.score_options import ScoreOptions
 from task2.actions import Action, Deed, Update, action_figures, deeds
 from task2.localisation import best_over_turns, changed, localisation
 from task2.score import app, score_file

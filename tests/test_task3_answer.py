@@ -15,8 +15,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from corpus.material import gather
-from corpus.records import Memory
+from recallbed.corpus.material import gather
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from task3 import answer, score
 from task3.choice import ask, shuffled

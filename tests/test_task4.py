@@ -17,12 +17,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
-from judge.verdicts import Grades, Judged
-from memory.base import Response, SystemFailure
-from memory.registry import names
-from memory.testing import Spy
-from memory.turns import Turns
+from judges.verdicts import Grades, Judged
+from memory_systems.base import Response, SystemFailure
+from memory_systems.registry import names
+from memory_systems.testing import Spy
+from memory_systems.turns import Turns
+from recallbed.corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
 from task4 import run as run_command
 from task4 import score as score_command
 from task4.control import gold_memories
@@ -238,7 +238,7 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
     user = ""
     result = run(
         "--system",
-        "memory.testing:Spy",
+        "memory_systems.testing:Spy",
         "--data",
         alpsbench,
         "--ability",
@@ -322,7 +322,16 @@ def test_a_class_of_anyones_is_never_given_gold(root: Path, tmp_path: Path) -> N
 
 def test_a_history_is_read_once_for_all_its_questions(root: Path, tmp_path: Path) -> None:
     Spy.seen.clear()
-    run("--system", "memory.testing:Spy", "--data", root, "--ability", 5, "--out", tmp_path / "run")
+    run(
+        "--system",
+        "memory_systems.testing:Spy",
+        "--data",
+        root,
+        "--ability",
+        5,
+        "--out",
+        tmp_path / "run",
+    )
     assert [name for name, _ in Spy.seen].count("ingest") == 1
     assert [name for name, _ in Spy.seen].count("respond") == 3
 

@@ -18,22 +18,22 @@ import analysis.compare
 import analysis.curves
 import analysis.export
 import analysis.frontier
-import corpus.validate
 import indexes.build
 import indexes.search
-import judge.agreement
-import judge.recorded
-import memory.history
+import judges.agreement
+import judges.recorded
+import memory_systems.history
+import recallbed.corpus.validate
 import task1.score
 import task2.score
 import task3.score
 import task3.sweep
 import task3.tune
-from corpus.records import MemoryItem
-from harness.progress import progress
-from harness.terminal import note, one_line, say, say_json, visible
-from memory.base import Action, Operation
-from memory.store import MemoryStore
+from memory_systems.base import Action, Operation
+from memory_systems.store import MemoryStore
+from recallbed.corpus.records import MemoryItem
+from recallbed.harness.progress import progress
+from recallbed.harness.terminal import note, one_line, say, say_json, visible
 from tests.conftest import HOUSE, WriteRelease, write_lines
 from tests.test_task2_score import GOLD, as_json
 from tests.test_task2_score import release as task2_release
@@ -239,23 +239,23 @@ def test_a_history_shows_users_and_memories(place: Path) -> None:
     store = MemoryStore(place / "store.sqlite")
     store.apply(HOSTILE, [Operation(Action.ADD, None, MemoryItem(HOSTILE, label=HOSTILE))])
     store.close()
-    shown(run(memory.history.app, "store.sqlite"), one_line(HOSTILE))
-    shown(run(memory.history.app, "store.sqlite", "--user", HOSTILE), one_line(HOSTILE))
-    run(memory.history.app, "store.sqlite", "--user", HOSTILE + "x", code=2)
+    shown(run(memory_systems.history.app, "store.sqlite"), one_line(HOSTILE))
+    shown(run(memory_systems.history.app, "store.sqlite", "--user", HOSTILE), one_line(HOSTILE))
+    run(memory_systems.history.app, "store.sqlite", "--user", HOSTILE + "x", code=2)
 
 
 def test_checks_and_judges_show_faults(place: Path) -> None:
     write_lines(place / "mine.jsonl", [{"query": "a", "memories": ["b"], "gold": HOSTILE}])
-    run(corpus.validate.app, "mine.jsonl", code=2)
+    run(recallbed.corpus.validate.app, "mine.jsonl", code=2)
     (place / "release" / "dev" / HOSTILE.replace("/", "")).mkdir()
-    shown(run(corpus.validate.app, "release"), HOSTILE.replace("/", ""))
+    shown(run(recallbed.corpus.validate.app, "release"), HOSTILE.replace("/", ""))
     write_lines(place / "a.jsonl", [{"item": i, "verdict": i % 2 == 0} for i in range(6)])
     odd = [{"item": 6, "verdict": HOSTILE}, {"item": 7, "verdict": None, "cause": HOSTILE}]
     write_lines(place / "b.jsonl", [{"item": i, "verdict": i < 3} for i in range(6)] + odd)
-    run(judge.agreement.app, "a.jsonl", "b.jsonl")
+    run(judges.agreement.app, "a.jsonl", "b.jsonl")
     fields = {"task": HOSTILE, "model": "m", "session_id": "s", "canonical_id": "c"}
     write_lines(place / "recorded.jsonl", [fields])
-    run(judge.recorded.app, "recorded.jsonl", code=2)
+    run(judges.recorded.app, "recorded.jsonl", code=2)
 
 
 WORDS: dict[str, Callable[[], list[str]]] = {

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 
 from analysis.frontier_points import Point, as_table
 from analysis.tables import COSTS, build_table
-from harness.text_table import TextTable, wrapped
-from task1.command import tables
+from memory_scoring.command import tables
+from recallbed.harness.text_table import TextTable, wrapped
 
 WIDTHS = (40, 60, 80, 120, 200)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from corpus import DataError, Memory, sample_root
-from corpus.records import (
+from recallbed.corpus import DataError, Memory, sample_root
+from recallbed.corpus.records import (
     Evidence,
     MemoryItem,
     Query,
@@ -24,8 +24,8 @@ from corpus.records import (
     Task4Row,
     Turn,
 )
-from corpus.stream import stream
-from corpus.tracks import NAMES, track, tracks_in
+from recallbed.corpus.stream import stream
+from recallbed.corpus.tracks import NAMES, track, tracks_in
 from tests.conftest import write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"

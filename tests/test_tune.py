@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from corpus.material import gather
-from corpus.records import Memory
-from harness.configurations import Configuration, parse_configurations
-from harness.errors import UserError
-from harness.settings_file import SettingsFile, read_settings, write_settings
+from recallbed.corpus.material import gather
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration, parse_configurations
+from recallbed.harness.settings_file import SettingsFile, read_settings, write_settings
 from retrievers.base import RetrieverError, RunContext
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker

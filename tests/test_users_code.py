@@ -1,4 +1,4 @@
-"""harness/users_code.py: what a user's class depends on is part of the fingerprint."""
+"""recallbed/harness/users_code.py: what a user's class depends on is part of the fingerprint."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.users_code import late_modules
+from recallbed.harness.users_code import late_modules
 from tests.conftest import HOUSE, WriteRelease
 
 ROWS = [

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpus.records import Memory, MemoryItem, Task2Row, Turn
-from harness.cause import cause_of
-from harness.configurations import Configuration, parse_configurations
-from harness.errors import UserError
-from memory.base import SystemFailure
-from memory.search import rank
+from memory_systems.base import SystemFailure
+from memory_systems.search import rank
+from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
+from recallbed.errors import UserError
+from recallbed.harness.cause import cause_of
+from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers.attempt import ask, attempt, prepare
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.hybrid import Hybrid

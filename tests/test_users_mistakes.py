@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UserError
-from harness.first_failures import FirstFailures
-from harness.item_run import Done, is_item_row, run_items
-from harness.run_folder import open_run
+from recallbed.errors import UserError
+from recallbed.harness.first_failures import FirstFailures
+from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.run_folder import open_run
 from tests.conftest import HOUSE, WriteRelease
 
 ROWS = [

@@ -1,4 +1,4 @@
-"""`python -m corpus.validate`: what it counts, every kind of fault by file and line, exit codes."""
+"""`python -m recallbed.corpus.validate`: counts, kinds of fault by file and line, exit codes."""
 
 import gzip
 import json
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from corpus import DataError, sample_root
-from corpus.jsonl import Repairs
-from corpus.tracks import NAMES
-from corpus.validate import SHOWN, app, validate
+from recallbed.corpus import DataError, sample_root
+from recallbed.corpus.jsonl import Repairs
+from recallbed.corpus.tracks import NAMES
+from recallbed.corpus.validate import SHOWN, app, validate
 from tests.conftest import HOUSE, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, small_row, write_track
 
@@ -46,7 +46,7 @@ def as_json(*arguments: object) -> dict[str, Any]:
 def shell(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command as a user types it."""
     return subprocess.run(
-        [sys.executable, "-m", "corpus.validate", *map(str, arguments)],
+        [sys.executable, "-m", "recallbed.corpus.validate", *map(str, arguments)],
         capture_output=True,
         text=True,
         errors="replace",
@@ -636,7 +636,7 @@ def test_a_terminal_that_cannot_show_an_id_gets_its_escape(small: Path) -> None:
 def test_a_reader_that_stops_reading_gets_no_traceback(sample: Path) -> None:
     plant_all(sample)
     process = subprocess.Popen(
-        [sys.executable, "-m", "corpus.validate", str(sample)],
+        [sys.executable, "-m", "recallbed.corpus.validate", str(sample)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=HOUSE,
@@ -663,7 +663,7 @@ def test_validate_raises_only_where_there_is_nothing_to_read(tmp_path: Path) -> 
 
 MEASURE = """
 import resource, subprocess, sys
-done = subprocess.run([sys.executable, "-m", "corpus.validate", sys.argv[1], "--json"],
+done = subprocess.run([sys.executable, "-m", "recallbed.corpus.validate", sys.argv[1], "--json"],
                       stdout=subprocess.PIPE)
 sys.stdout.buffer.write(done.stdout)
 print("\\n---\\n", done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)

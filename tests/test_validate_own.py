@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from corpus.validate import SHOWN, app
+from recallbed.corpus.validate import SHOWN, app
 from tests.conftest import HOUSE, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, write_track
 
@@ -158,7 +158,7 @@ def test_faults_without_end_are_counted_and_the_first_shown(own: Path) -> None:
 
 def test_as_a_user_types_it_in_a_terminal_without_unicode(own: Path) -> None:
     write_lines(own, [small(id="茶"), small(id="茶")])
-    words = [sys.executable, "-m", "corpus.validate", str(own)]
+    words = [sys.executable, "-m", "recallbed.corpus.validate", str(own)]
     done = subprocess.run(
         words,
         capture_output=True,

@@ -77,7 +77,7 @@ def test_every_module_and_prompt_is_in_it(installed: Path) -> None:
     listed = run("git", "ls-files", "*.py", "*/prompts/*.md", cwd=HOUSE).stdout.splitlines()
     files = [name for name in listed if not name.startswith(("benchmarks/", "tests/"))]
     assert len(files) > 150
-    code = "import corpus, pathlib; print(pathlib.Path(corpus.__file__).parents[1])"
+    code = "import recallbed, pathlib; print(pathlib.Path(recallbed.__file__).parents[1])"
     place = Path(run(installed / "python", "-c", code, cwd=installed).stdout.strip())
     assert [name for name in files if not (place / name).is_file()] == []
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from corpus.dataset import load_dataset
-from corpus.pools import build_pools
-from corpus.records import Memory
-from harness.configurations import parse_configurations
-from harness.errors import UserError
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import build_pools
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.config import SweepConfig
@@ -220,7 +220,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_error(
 
 SCRIPT = """\
 from pathlib import Path
-from harness.configurations import parse_configurations
+from recallbed.harness.configurations import parse_configurations
 from task3.config import SweepConfig
 from task3.run import run_sweep
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.metrics import ranked
-from chat_models.base import Usage as ChatUsage
-from corpus.records import Memory
-from harness.errors import UserError
+from recallbed.chat_models.base import Usage as ChatUsage
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
 from retrievers.registry import describe_leg, leg_finder

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpus.records import Memory
-from harness.errors import UserError
 from indexes.encoder import model_hash, resolve_model, token_ids
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Cut, Reranked, Reranker

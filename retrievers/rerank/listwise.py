@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from harness.errors import UserError
+from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.prompting import Conversation, PromptOrder, PromptReranker, Steps

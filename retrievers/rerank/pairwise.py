@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chat_models import Request
+from recallbed.chat_models import Request
 from retrievers.registry import register
 from retrievers.rerank.prompting import Answer, Conversation
 from retrievers.rerank.replies import Best

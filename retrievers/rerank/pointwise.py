@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, field_validator
 
-from chat_models import Cause, Failure, Reply, TokenScorer
-from chat_models import Usage as ChatUsage
+from recallbed.chat_models import Cause, Failure, Reply, TokenScorer
+from recallbed.chat_models import Usage as ChatUsage
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Cut, Reranked

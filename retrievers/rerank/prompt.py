@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chat_models import Message, PromptFile, fence_for, one_line
+from recallbed.chat_models import Message, PromptFile, fence_for, one_line
 
 
 class Prompt(PromptFile):

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from chat_models import ChatModel, Chats, Message, Reply, Request
-from chat_models import Usage as ChatUsage
-from chat_models.base import Failure
-from chat_models.tokens import estimate_text
-from harness.errors import UserError
+from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request
+from recallbed.chat_models import Usage as ChatUsage
+from recallbed.chat_models.base import Failure
+from recallbed.chat_models.tokens import estimate_text
+from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
 from retrievers.rerank.base import Cut, Reranked, Reranker, order_key
 from retrievers.rerank.prompt import Prompt, load_prompt

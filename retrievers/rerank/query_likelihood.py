@@ -12,11 +12,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, Self
 
-from chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, one_line
-from chat_models import Usage as ChatUsage
-from chat_models.tokens import estimate_text
-from harness.errors import UserError
-from harness.fingerprint import short_hash
+from recallbed.chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, one_line
+from recallbed.chat_models import Usage as ChatUsage
+from recallbed.chat_models.tokens import estimate_text
+from recallbed.errors import UserError
+from recallbed.harness.fingerprint import short_hash
 from retrievers.base import RetrieverError, RunContext
 from retrievers.fusion import leg, weighted
 from retrievers.hybrid import PUBLIC_DEV

@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from chat_models import Failure
-from chat_models.anchor import after_reasoning
-from chat_models.base import Cause
+from recallbed.chat_models import Failure
+from recallbed.chat_models.anchor import after_reasoning
+from recallbed.chat_models.base import Cause
 
 WRONG_FORMAT, REPEATED, MISSING = "wrong format", "repeated", "missing"
 OUT_OF_RANGE, CUT, NOT_SENT = "out of range", "cut", "not sent"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from chat_models import Request
-from harness.errors import UserError
+from recallbed.chat_models import Request
+from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.prompting import Answer, Conversation, PromptReranker, Steps

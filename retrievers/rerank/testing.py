@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import display_order, ranked
-from chat_models import ChatModel, Failure, Message, Reply, Request, Usage
-from chat_models.base import Rung
-from chat_models.structured import RawReply, converse, replay
-from corpus.records import Memory
+from recallbed.chat_models import ChatModel, Failure, Message, Reply, Request, Usage
+from recallbed.chat_models.base import Rung
+from recallbed.chat_models.structured import RawReply, converse, replay
+from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, Scored
 from retrievers.overlap import Overlap
 from retrievers.testing import RetrieverContract

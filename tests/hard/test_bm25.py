@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.metrics import above_tied, display_order, ranked, recall_at
-from corpus.records import Memory
-from harness.configurations import parse_configurations
 from indexes.weighting import VARIANTS
+from recallbed.corpus.records import Memory
+from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, find, names
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from analysis.runs import read_run
-from corpus import DataError, Memory, sample_root
-from corpus.dataset import Dataset, load_dataset
-from corpus.pools import STRATEGIES, Strategy
-from harness.configurations import Configuration
+from recallbed.corpus import DataError, Memory, sample_root
+from recallbed.corpus.dataset import Dataset, load_dataset
+from recallbed.corpus.pools import STRATEGIES, Strategy
+from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.config import SweepConfig
 from task3.run import Outcome, run_sweep

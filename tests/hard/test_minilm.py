@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.dataset import load_dataset
-from corpus.pools import build_pools
-from corpus.records import Memory
-from harness.configurations import Configuration
-from harness.errors import UserError
 from indexes.encoder import Encoder, resolve_model, unit
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.pools import build_pools
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from retrievers.dense import MiniLM
 from task3.config import SweepConfig
@@ -223,7 +223,7 @@ def watch(event, args):
         raise OSError("the network is off")
 sys.addaudithook(watch)
 from indexes.encoder import Encoder
-from harness.errors import UserError
+from recallbed.errors import UserError
 found = []
 for name in sys.argv[1:]:
     tried.clear()

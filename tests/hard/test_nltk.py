@@ -15,9 +15,9 @@ from nltk.tokenize import NLTKWordTokenizer
 from typer.testing import CliRunner
 
 from analysis.metrics import above_tied, ranked, recall_at
-from corpus.records import Memory
-from harness.errors import UserError
 from indexes.tokens import MultilingualTokens, stemmer_languages
+from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from task3.sweep import app
 from tests.conftest import HOUSE

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus import DataError
-from corpus.jsonl import read_jsonl
-from corpus.tracks import NAMES
-from corpus.validate import TrackReport, validate
+from recallbed.corpus import DataError
+from recallbed.corpus.jsonl import read_jsonl
+from recallbed.corpus.tracks import NAMES
+from recallbed.corpus.validate import TrackReport, validate
 from tests.conftest import write_lines
 from tests.test_tracks import INPUT, REFERENCE, read, small_row, write_track
 

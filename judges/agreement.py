@@ -1,0 +1,215 @@
+"""`python -m judges.agreement A.jsonl B.jsonl`: how far two raters of the same items agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recallbed.harness.app import App
+
+if TYPE_CHECKING:
+    from judges.measures import Floats
+    from judges.verdict_file import Kind, VerdictFile
+
+app = App()
+MOST_LEVELS = 20
+ONE_LEVEL = "both raters only ever say one and the same level"
+UNDEFINED = {
+    "kappa": ONE_LEVEL,
+    "quadratic_kappa": ONE_LEVEL,
+    "spearman": "a rater only ever says one level",
+    "f1": "neither rater ever says the positive class",
+}
+
+
+def compare(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[str, Any]:
+    """What --json prints of two files. Items that both judged are compared, all others counted.
+
+    Intervals are of 95 % and draw whole clusters where A names them, else items. Raises UserError
+    where no item is judged in both, and where an item's cluster differs.
+    """
+    import numpy as np
+
+    from analysis.statistics import RESAMPLES, Bootstrap
+    from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
+    from recallbed.errors import UserError
+
+    both = sorted(a.items & b.items)
+    shared = [item for item in both if item in a.labels and item in b.labels]
+    if not shared:
+        raise UserError(
+            f"{a.path} and {b.path}: no item is judged in both ({len(both)} have a row in both)."
+            " Name with --key the field that says which item a row is of"
+        )
+    first, second = (np.array([f.labels[item] for item in shared]) for f in (a, b))
+    levels = [0, 1] if kind == "binary" else sorted({*first.tolist(), *second.tolist()})
+    if len(levels) > MOST_LEVELS:
+        raise UserError(f"{len(levels)} different grades: for at most {MOST_LEVELS}")
+    cells = np.searchsorted(levels, first) * len(levels) + np.searchsorted(levels, second)
+    clusters = [a.clusters.get(item, item) for item in shared]
+    bootstrap = Bootstrap(clusters, seed)
+    # What each resample's table holds: the clusters' own tables, added up as often as drawn.
+    by_cluster = np.zeros((bootstrap.n, len(levels) ** 2))
+    np.add.at(by_cluster, (bootstrap.of_row, cells), 1)
+    shape = (-1, len(levels), len(levels))
+    table = by_cluster.sum(0).reshape(shape)
+    drawn = bootstrap.sums(by_cluster).reshape(shape)
+
+    measures: dict[str, Callable[[Floats], Floats]] = {"kappa": cohen_kappa}
+    if kind == "binary":
+        measures["f1"] = lambda counts: f1(counts, 1)
+    else:
+        measures["quadratic_kappa"] = lambda counts: quadratic_kappa(counts, levels)
+        measures["spearman"] = spearman
+    interval = bootstrap.interval((first == second).astype(float))
+    found: dict[str, Any] = {
+        "agreement": {
+            "value": interval.mean,
+            "low": interval.low,
+            "high": interval.high,
+            "method": interval.method,
+        }
+    }
+    for name, measure in measures.items():
+        found[name] = _with_interval(float(measure(table)[0]), measure(drawn), UNDEFINED[name])
+    return {
+        "kind": kind,
+        "a": _side(a, b),
+        "b": _side(b, a),
+        "in_both": len(both),
+        "n": len(shared),
+        "coverage": len(shared) / len(both),
+        "clusters": bootstrap.n,
+        "seed": seed,
+        "resamples": RESAMPLES,
+        "levels": [bool(level) for level in levels] if kind == "binary" else levels,
+        "positive": True if kind == "binary" else None,
+        "confusion": table[0].astype(int).tolist(),
+        "measures": found,
+    }
+
+
+def _side(here: VerdictFile, there: VerdictFile) -> dict[str, Any]:
+    return {
+        "file": str(here.path),
+        "rows": len(here.items),
+        "judged": len(here.labels),
+        "unjudged": here.causes(),
+        "unreadable": [{"line": line, "value": value} for line, value in here.unreadable],
+        "only_here": len(here.items - there.items),
+    }
+
+
+def _with_interval(value: float, resamples: Floats, undefined: str) -> dict[str, Any]:
+    """A measure with its percentile interval over the resamples in which it is defined."""
+    import numpy as np
+
+    if np.isnan(value):
+        return {"value": None, "low": None, "high": None, "reason": undefined}
+    kept = resamples[~np.isnan(resamples)]
+    found: dict[str, Any] = {"value": value, "low": None, "high": None, "method": "bootstrap"}
+    if len(kept) == 0 or np.ptp(kept) < 1e-12:
+        return {**found, "reason": "every resample gives the same value"}
+    found["low"], found["high"] = (float(p) for p in np.percentile(kept, [2.5, 97.5]))
+    if len(kept) < len(resamples):
+        found["undefined_resamples"] = len(resamples) - len(kept)
+    return found
+
+
+def describe(result: Mapping[str, Any]) -> Iterator[str]:
+    """The result as lines of text."""
+    for name in ("a", "b"):
+        side = result[name]
+        line = f"{name.upper()} {side['file']}: {side['judged']} of {side['rows']} judged"
+        if side["unjudged"]:
+            line += "; unjudged: " + ", ".join(f"{c} {n}" for c, n in side["unjudged"].items())
+        yield line + f"; {side['only_here']} only here"
+        for one in side["unreadable"]:
+            yield f"  line {one['line']}: not a verdict: {one['value']}"
+    yield (
+        f"n = {result['n']} judged in both, of {result['in_both']} with a row in both"
+        f" (coverage {result['coverage']:.4g}); {result['clusters']} clusters"
+    )
+    for name, found in result["measures"].items():
+        title = NAMES[name]
+        if found["value"] is None:
+            yield f"{title}: not defined ({found['reason']})"
+        elif found["low"] is None:
+            yield f"{title}: {found['value']:.4f} (no interval: {found['reason']})"
+        else:
+            told = f"{title}: {found['value']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
+            gone = found.get("undefined_resamples")
+            yield told + (f" ({gone} resamples undefined)" if gone else "")
+    levels = [str(level).lower() for level in result["levels"]]
+    width = max(map(len, [*levels, *(str(n) for row in result["confusion"] for n in row)]))
+    yield "confusion, A down, B across"
+    yield " " * (width + 2) + " ".join(f"{level:>{width}}" for level in levels)
+    for level, row in zip(levels, result["confusion"], strict=True):
+        yield f"  {level:>{width}}" + "".join(f" {n:>{width}}" for n in row)
+
+
+NAMES = {
+    "agreement": "raw agreement",
+    "kappa": "Cohen's kappa",
+    "f1": "F1 of true",
+    "quadratic_kappa": "quadratic kappa",
+    "spearman": "Spearman",
+}
+
+
+class _Kind(StrEnum):
+    binary = "binary"
+    grade = "grade"
+
+
+@app.command()
+def command(
+    a: Annotated[Path, typer.Argument(help="One rater's verdicts, a JSON object a line.")],
+    b: Annotated[Path, typer.Argument(help="The other's.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Field that says which item; again for more. Default: item."),
+    ] = None,
+    field: Annotated[
+        str, typer.Option(help="Field with the verdict, such as result.verdict.")
+    ] = "verdict",
+    kind: Annotated[_Kind, typer.Option(help="What a verdict is.")] = _Kind.binary,
+    cluster: Annotated[
+        str | None, typer.Option(help="Field of A whose equal values are drawn together.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare a judge's verdicts with people's, or with another judge's.
+
+    Binary verdicts are true/false, 1/0, yes/no, correct/incorrect or pass/fail, whole; grades are
+    whole numbers. Anything else, and null, is unjudged: counted, never compared.
+    """
+    from judges.verdict_file import read_verdicts
+    from recallbed.errors import DataError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.terminal import say, say_json
+
+    with one_line_errors(DataError, OSError):
+        keys = key or ["item"]
+        first = read_verdicts(a, keys, field, kind.value, cluster)
+        second = read_verdicts(b, keys, field, kind.value)
+        result = compare(first, second, kind.value, seed)
+        if as_json:
+            say_json(canonical(result))
+        else:
+            say(*describe(result))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Tasks 1 and 2: which predicted memory says the same as which gold one.
+
+The model sees two numbered lists and gives pairs of numbers from 1. A number that isn't on its
+list drops its pair; a gold or predicted memory that was paired before keeps its first pair. Both
+are counted. Positions in the verdict are from 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+
+from judges.prompt import Prompt, read_prompt
+from judges.replies import Number
+from judges.verdicts import Judged, Pairs, Verdict
+from judges.voting import Ballot, Question, ask
+from recallbed.chat_models.base import ChatModel, Message
+from recallbed.chat_models.fence import one_line
+from recallbed.corpus.records import MemoryItem
+
+OUT_OF_RANGE, REPEATED = "pair with an unknown number", "memory paired twice"
+MAX_TOKENS = 4096
+
+
+class _Pair(BaseModel):
+    evidence: str = Field(description="What both memories say, briefly.")
+    gold: Number = Field(description="Number on the list of gold memories.")
+    predicted: Number = Field(description="Number on the list of predicted memories.")
+
+
+class _Reply(BaseModel):
+    pairs: list[_Pair]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_list(cls, value: Any) -> Any:
+        return {"pairs": value} if isinstance(value, list) else value
+
+
+class PairJudge:
+    """Pairs gold and predicted memories by meaning, one to one.
+
+    Of several votes a pair stands where more than half of those that came have it, so what stands
+    is one to one again. Threads may share an instance.
+    """
+
+    def __init__(self, chat: ChatModel, votes: int = 1) -> None:
+        self._ballot: Ballot[Pairs] = Ballot(chat, votes, _Reply, _common, MAX_TOKENS)
+        self._prompt = read_prompt("memory_pairs.v1")
+
+    def question(
+        self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
+    ) -> Question[Pairs]:
+        """What is sent, for a batch. With an empty side there is no pair, and no call."""
+        if not gold_items or not predicted_items:
+            return Question((), lambda answers: Judged((), prompt=self._prompt.identity))
+        messages = _messages(self._prompt, gold_items, predicted_items)
+        read = partial(_clean, len(gold_items), len(predicted_items))
+        return self._ballot.question(self._prompt, messages, read)
+
+    def __call__(
+        self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
+    ) -> Verdict[Pairs]:
+        """One verdict: pairs (gold position, predicted position), by gold."""
+        return ask(self._ballot.chat, self.question(gold_items, predicted_items))
+
+    def settings(self) -> Mapping[str, Any]:
+        """All that can change a verdict."""
+        return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
+
+
+def _messages(
+    prompt: Prompt, gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]
+) -> tuple[Message, ...]:
+    lists = [[_line(item) for item in items] for items in (gold, predicted)]
+    body = "\n\n".join(
+        f"{heading}\n" + "\n".join(f"[{n}] {line}" for n, line in enumerate(lines, 1))
+        for heading, lines in zip(("GOLD MEMORIES", "PREDICTED MEMORIES"), lists, strict=True)
+    )
+    return prompt.over(body, [line for lines in lists for line in lines])
+
+
+def _line(item: MemoryItem) -> str:
+    """The text, with its label behind it: some texts are one word that means nothing alone."""
+    return one_line(f"{item.text} ({item.label})" if item.label else item.text)
+
+
+def _clean(golds: int, predicted: int, reply: _Reply, repairs: Counter[str]) -> Pairs:
+    kept: dict[int, int] = {}
+    for pair in reply.pairs:
+        gold, other = pair.gold - 1, pair.predicted - 1
+        if not (0 <= gold < golds and 0 <= other < predicted):
+            repairs[OUT_OF_RANGE] += 1
+        elif gold in kept or other in kept.values():
+            # The same pair said twice takes nothing away, but is counted like the rest.
+            repairs[REPEATED] += 1
+        else:
+            kept[gold] = other
+    return tuple(sorted(kept.items()))
+
+
+def _common(votes: Sequence[Pairs]) -> Pairs:
+    """The pairs that more than half of the votes have. Two that clash would be in one vote."""
+    count = Counter(pair for vote in votes for pair in vote)
+    return tuple(sorted(pair for pair, times in count.items() if 2 * times > len(votes)))

@@ -1,0 +1,107 @@
+"""What many verdicts come to: a mean over what was judged, and beside it how much that was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from analysis.statistics import Bootstrap, Interval
+from judges.verdicts import Judged, Unjudged, Verdict, disagreed
+from recallbed.errors import UserError
+from recallbed.harness.failures import Failures
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSummary:
+    """The counts of one judge over its items.
+
+    `score` is over the judged items alone and None where there is none: an unjudged item is
+    neither right nor wrong. `disagreement` is the share of the items with at least two votes whose
+    votes differ, tied ones included; None where no item has two.
+    """
+
+    asked: int
+    judged: int
+    unjudged: Mapping[str, int]
+    """By cause, the commonest first."""
+    score: Interval | None
+    voted: int
+    """Items with at least two votes that came."""
+    disagreement: float | None
+    repairs: Mapping[str, int]
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the items that was judged; None for no items."""
+        return self.judged / self.asked if self.asked else None
+
+    def require(self, what: str) -> Self:
+        """Itself, or UserError where not one item was judged, so that there is no score at all."""
+        if self.judged:
+            return self
+        raise UserError(
+            f"{what}: none of {self.asked} items could be judged ({self.causes() or 'no items'}),"
+            " so there is no score. Run again when the judge can be reached"
+        )
+
+    def causes(self) -> str:
+        """The causes of what is unjudged, in words; "" where all was judged."""
+        return ", ".join(f"{cause} {count}" for cause, count in self.unjudged.items())
+
+    def line(self) -> str:
+        """The score with what it rests on, as one line."""
+        if self.score is None:
+            return f"no score: 0 of {self.asked} judged ({self.causes() or 'no items'})"
+        text = (
+            f"{self.score.mean:.4f} [{self.score.low:.4f}, {self.score.high:.4f}],"
+            f" {self.judged} of {self.asked} judged, coverage {self.coverage:.4g}"
+        )
+        if self.unjudged:
+            text += f"; unjudged: {self.causes()}"
+        if self.disagreement is not None:
+            text += f"; votes differ in {self.disagreement:.4g} of {self.voted}"
+        return text
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return {**asdict(self), "coverage": self.coverage}
+
+
+def rate(
+    verdicts: Sequence[Verdict[Any]],
+    value: Callable[[Any], float] | None = float,
+    clusters: Sequence[str] | None = None,
+    seed: int = 0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> JudgeSummary:
+    """The mean of `value` over the judged verdicts, with its 95 % interval, and all counts.
+
+    `value` makes a number within `bounds` of a verdict's value, such as `lambda grades:
+    grades.mean`; a yes is 1 by default, and None leaves the score out. `clusters` names the row of
+    each verdict if several belong to one row; the interval then draws whole rows
+    (`analysis.statistics.Bootstrap`).
+    """
+    names = list(clusters) if clusters is not None else [str(i) for i in range(len(verdicts))]
+    if len(names) != len(verdicts):
+        raise ValueError(f"{len(names)} clusters for {len(verdicts)} verdicts")
+    kept = [(name, v) for name, v in zip(names, verdicts, strict=True) if isinstance(v, Judged)]
+    causes = Failures(v.cause for v in verdicts if isinstance(v, Unjudged)).counts
+    differ = [one for one in map(disagreed, verdicts) if one is not None]
+    repairs = sum((Counter(v.repairs) for _, v in kept), Counter[str]())
+    score = None
+    if kept and value is not None:
+        values = np.array([value(v.value) for _, v in kept], float)
+        score = Bootstrap([name for name, _ in kept], seed).interval(values, bounds)
+    return JudgeSummary(
+        asked=len(verdicts),
+        judged=len(kept),
+        unjudged=dict(sorted(causes.items(), key=lambda pair: (-pair[1], pair[0]))),
+        score=score,
+        voted=len(differ),
+        disagreement=sum(differ) / len(differ) if differ else None,
+        repairs=dict(sorted(repairs.items())),
+    )

@@ -1,0 +1,140 @@
+"""Reading one rater's verdicts, a row each: what can be compared, and why the rest can't."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from recallbed.errors import DataError
+
+Kind = Literal["binary", "grade"]
+_WORDS = {
+    **dict.fromkeys(("true", "yes", "correct", "pass", "1"), 1),
+    **dict.fromkeys(("false", "no", "incorrect", "fail", "0"), 0),
+}
+NO_VERDICT, UNREADABLE = "no verdict", "not a verdict"
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class VerdictFile:
+    """The verdicts of one file by item: `labels` the usable ones, `unjudged` the others' causes.
+
+    A label is 0 or 1, or a grade. `unreadable` holds the first rows with a value that is neither
+    a verdict nor null. `clusters` names the group of every item, where one was asked for.
+    """
+
+    path: Path
+    labels: dict[str, int] = field(default_factory=dict)
+    unjudged: dict[str, str] = field(default_factory=dict)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+    clusters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def items(self) -> set[str]:
+        """All items that have a row."""
+        return {*self.labels, *self.unjudged}
+
+    def causes(self) -> dict[str, int]:
+        """The unjudged by cause."""
+        return dict(sorted(Counter(self.unjudged.values()).items()))
+
+
+def read_verdicts(
+    path: Path,
+    keys: Sequence[str] = ("item",),
+    label: str = "verdict",
+    kind: Kind = "binary",
+    cluster: str | None = None,
+) -> VerdictFile:
+    """Read a file of verdicts. Names of fields may be paths, such as `result.verdict`.
+
+    `keys` name an item together. A verdict that is null, missing or unreadable is unjudged, with
+    the cause that its row tells (`cause` beside it, or `error`). Raises DataError for a repeated
+    item, a row without a key or cluster, a field that no row has, and the other kind's verdicts.
+    """
+    from recallbed.corpus.jsonl import read_jsonl
+
+    found, lines, seen = VerdictFile(path), dict[str, int](), False
+    for line, row in read_jsonl(path, Counter()):
+        name = " ".join(_name(row, key, path, line) for key in keys)
+        if name in lines:
+            raise DataError(
+                f"item `{name}` has a row on line {lines[name]} too",
+                path=path,
+                line=line,
+                todo="Name with --key all fields that tell items apart",
+            )
+        lines[name] = line
+        if cluster is not None:
+            found.clusters[name] = _name(row, cluster, path, line)
+        there, value = _at(row, label)
+        seen |= there
+        if value is None:
+            found.unjudged[name] = _cause(row, label)
+            continue
+        number = _number(value, kind, path, line)
+        if number is not None:
+            found.labels[name] = number
+            continue
+        found.unjudged[name] = UNREADABLE
+        if len(found.unreadable) < SHOWN:
+            found.unreadable.append((line, json.dumps(value, ensure_ascii=False)[:80]))
+    if not seen:
+        raise DataError(f"no row has the field `{label}`", path=path, todo="Name it with --field")
+    return found
+
+
+def _name(row: Mapping[str, Any], key: str, path: Path, line: int) -> str:
+    value = _at(row, key)[1]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"field `{key}` must be a string or a whole number", path=path, line=line)
+    return str(value)
+
+
+def _at(row: Mapping[str, Any], path: str) -> tuple[bool, Any]:
+    """Whether the field is there, and its value; a null on the way is a null there."""
+    value: Any = row
+    for part in path.split("."):
+        if value is None:
+            return True, None
+        if not isinstance(value, Mapping) or part not in value:
+            return False, None
+        value = value[part]
+    return True, value
+
+
+def _cause(row: Mapping[str, Any], label: str) -> str:
+    parts = label.split(".")[:-1]
+    places = [".".join([*parts[:n], "cause"]) for n in range(len(parts), -1, -1)]
+    told = (_at(row, place)[1] for place in [*places, "error"])
+    return next((cause for cause in told if isinstance(cause, str)), NO_VERDICT)
+
+
+def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:
+    """The label that a value is, whole; None where it is none."""
+    wrong = "For grades give --kind grade" if kind == "binary" else "Give --kind binary"
+    other = DataError(f"{json.dumps(value)} is no {_WHAT[kind]}", path=path, line=line, todo=wrong)
+    if isinstance(value, bool):
+        if kind == "grade":
+            raise other
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int):
+        if kind == "binary" and value not in (0, 1):
+            raise other
+        return value
+    if not isinstance(value, str):
+        return None
+    word = value.strip().lower()
+    if kind == "binary":
+        return _WORDS.get(word)
+    return int(word) if word.isascii() and word.isdigit() else None
+
+
+_WHAT = {"binary": "yes or no", "grade": "grade"}

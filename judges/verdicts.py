@@ -1,0 +1,121 @@
+"""What a judge said of one item: a value, or that there is none and why.
+
+Unjudged is a third thing beside right and wrong. It has a count of its own and is in no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from recallbed.chat_models.base import Usage
+
+JSON = Any
+T = TypeVar("T")
+NOTHING_USED = Usage()
+TIED = "the votes are tied"
+MISSING_GRADE = "a grade is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Grades:
+    """Emotional intelligence of an answer, 1 (worst) to 5 in each of three respects.
+
+    A grade that the judge left out is None; at least one is given.
+    """
+
+    resonation: int | None
+    expression: int | None
+    reception: int | None
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The grades that are not missing."""
+        grades = (self.resonation, self.expression, self.reception)
+        return tuple(grade for grade in grades if grade is not None)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the grades that are given."""
+        return sum(self.given) / len(self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Generic[T]):
+    """A verdict, with all that it rests on.
+
+    `raw` holds the replies as they came and `votes` what each said, one of each a vote; a vote
+    whose call failed is None. Both are empty where there was nothing to ask. `usage` is the sum
+    over the votes. `prompt` names the file, its version and its hash. `repairs` counts what was
+    mended in the replies, by kind.
+    """
+
+    value: T
+    raw: tuple[str, ...] = ()
+    votes: tuple[T | None, ...] = ()
+    usage: Usage = NOTHING_USED
+    model: str = ""
+    prompt: str = ""
+    repairs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """No verdict. `cause` is one of chat_models' causes, or that the votes are tied."""
+
+    cause: str
+    raw: tuple[str, ...] = ()
+    usage: Usage = NOTHING_USED
+    votes: tuple[Any, ...] = ()
+    model: str = ""
+    prompt: str = ""
+
+
+Verdict: TypeAlias = Judged[T] | Unjudged
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+"""(position among the golds, position among the predicted), one to one, by gold."""
+
+
+def disagreed(verdict: Verdict[Any]) -> bool | None:
+    """Whether the votes that came differ; None where fewer than two came."""
+    came = [vote for vote in verdict.votes if vote is not None]
+    return None if len(came) < 2 else any(vote != came[0] for vote in came)
+
+
+def to_row(verdict: Verdict[Any]) -> dict[str, JSON]:
+    """A verdict as JSON, for a row of a run. Usage isn't in it: a row has it already."""
+    kept: dict[str, JSON] = {
+        "verdict": _plain(verdict.value) if isinstance(verdict, Judged) else None,
+        "cause": verdict.cause if isinstance(verdict, Unjudged) else None,
+        "model": verdict.model,
+        "prompt": verdict.prompt,
+        "votes": [_plain(vote) for vote in verdict.votes],
+        "raw": list(verdict.raw),
+    }
+    if isinstance(verdict, Judged):
+        kept["repairs"] = dict(sorted(verdict.repairs.items()))
+    return kept
+
+
+def from_row(row: Mapping[str, JSON]) -> Verdict[Any]:
+    """The verdict that `to_row` made this of, without its usage."""
+    votes = tuple(_value(vote) for vote in row["votes"])
+    raw, model, prompt = tuple(row["raw"]), row["model"], row["prompt"]
+    if row["cause"] is not None:
+        return Unjudged(row["cause"], raw, votes=votes, model=model, prompt=prompt)
+    return Judged(
+        _value(row["verdict"]), raw, votes, model=model, prompt=prompt, repairs=row["repairs"]
+    )
+
+
+def _plain(value: Any) -> JSON:
+    if isinstance(value, Grades):
+        return asdict(value)
+    return [list(pair) for pair in value] if isinstance(value, tuple) else value
+
+
+def _value(plain: JSON) -> Any:
+    if isinstance(plain, dict):
+        return Grades(**plain)
+    return tuple(tuple(pair) for pair in plain) if isinstance(plain, list) else plain

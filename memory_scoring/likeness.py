@@ -1,0 +1,88 @@
+"""How alike two memories are: the pair score of the AlpsBench matcher.
+
+Source: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works"), and for
+what that leaves open the code that it describes; checked on recorded scores (docs/task1.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recallbed.corpus.records import MemoryItem
+
+LABEL, VALUE, TYPE, CONFIDENCE = 0.40, 0.40, 0.10, 0.10
+TOKENS, CHARACTERS = 0.60, 0.40
+FREE = 0.2
+"""Confidences may differ by this much at no cost."""
+_PUNCTUATION = re.compile(r"[^\w\s/.\-]+")
+
+
+def normalised(text: str) -> str:
+    """Lower case; punctuation but `/`, `.` and `-` becomes a space, and runs of these are one."""
+    return " ".join(_PUNCTUATION.sub(" ", text.lower()).split())
+
+
+def label_likeness(one: str | None, other: str | None) -> float:
+    """2 x common prefix / sum of lengths of two paths such as `Preferences/Food`; case counts.
+
+    0 where either is missing or empty.
+    """
+    first, second = ([part for part in (label or "").split("/") if part] for label in (one, other))
+    common = 0
+    for mine, theirs in zip(first, second, strict=False):
+        if mine != theirs:
+            break
+        common += 1
+    return 2 * common / (len(first) + len(second)) if first and second else 0.0
+
+
+def value_likeness(gold: str, predicted: str) -> float:
+    """0.6 x Jaccard of the token sets + 0.4 x difflib's ratio, over two `normalised` texts.
+
+    Tokens are what white space parts: in a language written without spaces the second term does
+    the work. The ratio depends on the order of its texts; gold comes first. 0 for an empty text.
+    """
+    if not gold or not predicted:
+        return 0.0
+    if gold == predicted:
+        return 1.0
+    mine, theirs = set(gold.split()), set(predicted.split())
+    jaccard = len(mine & theirs) / len(mine | theirs)
+    return TOKENS * jaccard + CHARACTERS * SequenceMatcher(None, gold, predicted).ratio()
+
+
+def text_similarity(gold: str, predicted: str) -> float:
+    """`value_likeness` of two texts as they are written, 0 to 1."""
+    return value_likeness(normalised(gold), normalised(predicted))
+
+
+def confidence_likeness(one: float | None, other: float | None) -> float:
+    """1 for a difference up to 0.2, then falling linearly to 0 at 1. Missing counts as 1.0."""
+    first, second = (1.0 if c is None else min(max(c, 0.0), 1.0) for c in (one, other))
+    return 1 - max(abs(first - second) - FREE, 0.0) / (1 - FREE)
+
+
+def pair_score(gold: MemoryItem, predicted: MemoryItem) -> float:
+    """How alike the two are, 0 to 1."""
+    return float(pair_scores([gold], [predicted])[0, 0])
+
+
+def pair_scores(gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]) -> NDArray[np.float64]:
+    """The pair scores of all with all, shape (len(gold), len(predicted))."""
+    mine = [normalised(item.text) for item in gold]
+    theirs = [normalised(item.text) for item in predicted]
+    scores = np.zeros((len(gold), len(predicted)))
+    for i, one in enumerate(gold):
+        for j, other in enumerate(predicted):
+            scores[i, j] = (
+                LABEL * label_likeness(one.label, other.label)
+                + VALUE * value_likeness(mine[i], theirs[j])
+                + TYPE * (one.type == other.type)
+                + CONFIDENCE * confidence_likeness(one.confidence, other.confidence)
+            )
+    return scores

@@ -1,0 +1,46 @@
+"""Memory systems: a store, a retriever and a chat model behind one interface."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memory_systems.base import (
+        Action,
+        Hit,
+        MemorySystem,
+        Operation,
+        Response,
+        SystemContext,
+        SystemFailure,
+        visible,
+    )
+    from memory_systems.registry import build_system, describe, find, names, register_system
+    from memory_systems.stored import StoredSystem
+
+__all__ = [
+    "Action",
+    "Hit",
+    "MemorySystem",
+    "Operation",
+    "Response",
+    "StoredSystem",
+    "SystemContext",
+    "SystemFailure",
+    "build_system",
+    "describe",
+    "find",
+    "names",
+    "register_system",
+    "visible",
+]
+_REGISTRY = ("build_system", "describe", "find", "names", "register_system")
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when first asked for: a command's `--help` needs none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'memory_systems' has no attribute {name!r}")
+    home = {"StoredSystem": "stored"} | dict.fromkeys(_REGISTRY, "registry")
+    return getattr(import_module(f"memory_systems.{home.get(name, 'base')}"), name)

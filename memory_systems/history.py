@@ -1,0 +1,98 @@
+"""`python -m memory_systems.history STORE`: the users of a store, their memories and operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recallbed.harness.app import App
+
+if TYPE_CHECKING:
+    from memory_systems.store import HistoryEntry, MemoryStore
+    from recallbed.corpus.records import MemoryItem
+
+app = App()
+
+
+@app.command()
+def history(
+    store: Annotated[Path, typer.Argument(help="The file of a memory store.")],
+    user: Annotated[
+        str | None, typer.Option(help="Show this user's memories and every operation.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the users of a memory store, or one user's memories and history."""
+    import json
+
+    from memory_systems.store import MemoryStore
+    from recallbed.errors import UserError
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import one_line, say, say_json
+
+    with one_line_errors(OSError):
+        if not store.exists():
+            raise UserError(f"{store}: there is no memory store here")
+        opened = MemoryStore(store)
+        if user is not None and user not in opened.users():
+            raise UserError(f"{store}: there is no user `{user}` (without --user all are listed)")
+        if user is None:
+            users = [
+                {"user": name, "memories": kept, "operations": done}
+                for name, (kept, done) in opened.counts().items()
+            ]
+            if as_json:
+                say_json(json.dumps(users))
+                return
+            for row in users:
+                name = one_line(row["user"])
+                say(f"{name}: {row['memories']} memories, {row['operations']} operations")
+        elif as_json:
+            # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
+            say_json(json.dumps(_user(opened, user)))
+        else:
+            say(*map(_line, opened.memories(user)), "", *map(_entry, opened.history(user)))
+
+
+def _user(store: MemoryStore, user: str) -> dict[str, Any]:
+    from memory_systems.item_json import item_json, operations_json
+
+    entries = store.history(user)
+    done = operations_json([entry.operation for entry in entries])
+    return {
+        "user": user,
+        "memories": [item_json(item) for item in store.memories(user)],
+        "history": [
+            {"number": entry.number, "time": entry.time, **operation}
+            for entry, operation in zip(entries, done, strict=True)
+        ],
+    }
+
+
+def _entry(entry: HistoryEntry) -> str:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="seconds")
+    before, after = entry.operation.before, entry.operation.after
+    sides = [before] if before == after else [before, after]
+    told = "  ->  ".join(_line(item) for item in sides if item is not None)
+    return f"{entry.number:>5}  {when}  {entry.operation.action:<6}  {told}".rstrip()
+
+
+def _line(item: MemoryItem) -> str:
+    """Id, label and text on one line."""
+    from recallbed.harness.terminal import one_line
+
+    parts = (item.id, f"[{item.label}]" if item.label else None, item.text)
+    return " ".join(one_line(part) for part in parts if part)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

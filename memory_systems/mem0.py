@@ -1,0 +1,147 @@
+"""The algorithm of Mem0 (Chhikara et al., arXiv 2504.19413): extract facts, then decide on each.
+
+Written anew from the paper's description, on our store, retrievers and chat models; the prompts are
+ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator
+
+from memory_systems.attempt import Attempt
+from memory_systems.base import Operation, SystemContext
+from memory_systems.budget import Tokens, room
+from memory_systems.changes import Changes
+from memory_systems.chunks import numbered_chunks
+from memory_systems.facts import Facts, plain, rewritten, same_text
+from memory_systems.registry import register_system
+from memory_systems.respond import RESPOND
+from memory_systems.stored import StoredSystem, at_least_one
+from memory_systems.taxonomy import Attitude, Label, TimeScope
+from recallbed.chat_models import Message, PromptFile, fence_for, one_line
+from recallbed.corpus.records import MemoryItem, Turn
+from recallbed.errors import UserError
+
+EXTRACT, DECIDE = "extract.v1", "decide.v1"
+
+
+def _upper(value: Any) -> Any:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+class Decision(BaseModel):
+    """The reply to the decision prompt. `memory` is a label from 1 as it was shown."""
+
+    action: Annotated[Literal["ADD", "UPDATE", "DELETE", "NOOP"], BeforeValidator(_upper)]
+    memory: int | None = None
+    text: str | None = None
+
+
+@register_system("mem0")
+class Mem0(StoredSystem):
+    """Extracts facts from a dialogue; compares each with the `similar` memories most like it.
+
+    A dialogue longer than `chunk` tokens, or than the model's context leaves, is read in parts.
+    """
+
+    needs_chat = True
+    prompts = (EXTRACT, DECIDE, RESPOND)
+
+    def __init__(
+        self,
+        context: SystemContext,
+        k: int = 10,
+        budget: int = 2000,
+        similar: int = 5,
+        chunk: int = 16_000,
+        reply_tokens: int = 4096,
+        temperature: float | None = 0.0,
+    ) -> None:
+        super().__init__(context, k, budget, reply_tokens, temperature)
+        at_least_one(similar=similar, chunk=chunk)
+        self.similar, self.chunk = similar, chunk
+
+    def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
+        """Extract, decide, then store everything in one step.
+
+        A model's failure anywhere is a SystemFailure, and nothing is stored.
+        """
+        with self.attempt() as attempt:
+            changes = Changes(self.memories())
+            for item in self._extract(attempt, dialogue):
+                self._decide(attempt, item, changes)
+            return self.apply(changes.operations(), attempt.usage)
+
+    def _extract(self, attempt: Attempt, dialogue: Sequence[Turn]) -> list[MemoryItem]:
+        frame = _extraction(["[0] user: "])
+        budget = room(attempt.chat, frame, self.reply_tokens, self.chunk)
+        try:
+            chunks = numbered_chunks(dialogue, budget, Tokens(attempt.chat))
+        except ValueError as error:
+            raise UserError(
+                f"{error}; the model has a context of {attempt.chat.context}."
+                " Set chunk higher or reply_tokens lower"
+            ) from error
+        prompts = [_extraction([line for _, line in chunk]) for chunk in chunks]
+        replies = attempt.ask_all(prompts, Facts) if prompts else []
+        items = []
+        for chunk, reply in zip(chunks, replies, strict=True):
+            shown = {number: dialogue[number] for number, _ in chunk}
+            for fact in reply.facts:
+                self.unknown_labels += sum(number not in shown for number in fact.evidence)
+                items.append(fact.item(shown))
+        return items
+
+    def _decide(self, attempt: Attempt, item: MemoryItem, changes: Changes) -> None:
+        """Draft what `item` changes. There is nothing to ask where it is known or the first."""
+        same = changes.like(item.text)
+        if same is not None or not item.text:
+            return changes.keep(same)
+        hits = attempt.search(item.text, changes.items, self.similar)
+        if not hits:
+            return changes.add(item)
+        found = [hit.item for hit in hits]
+        decision = attempt.ask(_question(item, found), Decision)
+        if decision.action == "ADD":
+            return changes.add(item)
+        chosen = self._labelled(decision, found)
+        if chosen is None or decision.action == "NOOP":
+            return changes.keep(chosen)
+        if decision.action == "DELETE":
+            return changes.delete(chosen, item.text)
+        text = plain(decision.text or "") or item.text
+        if same_text(text, chosen.text):
+            return changes.keep(chosen)
+        return changes.update(chosen, rewritten(chosen, item, text))
+
+    def _labelled(self, decision: Decision, found: Sequence[MemoryItem]) -> MemoryItem | None:
+        """The memory that a decision names; None, and counted, where its label names none."""
+        label = decision.memory
+        if label is not None and 1 <= label <= len(found):
+            return found[label - 1]
+        if label is not None or decision.action != "NOOP":
+            self.unknown_labels += 1
+        return None
+
+
+def _extraction(lines: Sequence[str]) -> tuple[Message, ...]:
+    fence = fence_for(lines)
+    return PromptFile.load("memory_systems", EXTRACT).fill(
+        rule=fence.rule,
+        data=fence.put("\n".join(lines)),
+        labels=", ".join(label for label in get_args(Label) if label != "UNMAPPED"),
+        scopes=", ".join(get_args(TimeScope)),
+        attitudes=", ".join(get_args(Attitude)),
+    )
+
+
+def _question(item: MemoryItem, found: Sequence[MemoryItem]) -> tuple[Message, ...]:
+    lines = [f"New fact: {one_line(item.text)}", "", "Memories:"]
+    lines += [f"[{label}] {one_line(memory.text)}" for label, memory in enumerate(found, 1)]
+    fence = fence_for(lines)
+    return PromptFile.load("memory_systems", DECIDE).fill(
+        rule=fence.rule, data=fence.put("\n".join(lines)), count=len(found)
+    )

@@ -1,0 +1,54 @@
+"""Who answers a prompt: OpenAI-compatible client, local model, reply cache, usage."""
+
+from recallbed.chat_models.base import (
+    BudgetReached,
+    Cause,
+    ChatModel,
+    Failure,
+    LogProbability,
+    Message,
+    Reply,
+    Request,
+    Rung,
+    TokenScorer,
+    Usage,
+)
+from recallbed.chat_models.budget import Budget
+from recallbed.chat_models.cache import ReplyCache, choose_cache
+from recallbed.chat_models.choose import chat_model
+from recallbed.chat_models.dry_run import DryRun, Plan
+from recallbed.chat_models.fence import Fence, fence_for, harmless, one_line
+from recallbed.chat_models.prices import Price, Prices, read_prices
+from recallbed.chat_models.prompt_file import PromptFile
+from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+
+__all__ = [
+    "Budget",
+    "BudgetReached",
+    "Cause",
+    "ChatModel",
+    "ChatOptions",
+    "Chats",
+    "DryRun",
+    "Failure",
+    "Fence",
+    "LogProbability",
+    "Message",
+    "Plan",
+    "Price",
+    "Prices",
+    "PromptFile",
+    "Reply",
+    "ReplyCache",
+    "Request",
+    "Rung",
+    "TokenScorer",
+    "Usage",
+    "chat_model",
+    "choose_cache",
+    "fence_for",
+    "harmless",
+    "one_line",
+    "open_chats",
+    "read_prices",
+]

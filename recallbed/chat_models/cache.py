@@ -1,0 +1,144 @@
+"""Replies on disk: one SQLite file for all runs and processes.
+
+A reply is found by the sha256 of all that can change it. The file holds replies and what they
+took, and of the prompts no more than that hash. Only whole replies come here: what was an error,
+empty or cut is asked for again by the next run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from recallbed.chat_models.base import JSON, Rung, Usage
+from recallbed.harness.checksums import check_of
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.sqlite_file import Kind, SqliteFile
+
+_OURS = 0x52425250  # SQLite's application id: "RBRP"
+_TABLES = """
+CREATE TABLE reply (
+    key BLOB PRIMARY KEY, text TEXT NOT NULL, usage TEXT NOT NULL, crc INTEGER
+) WITHOUT ROWID;
+CREATE TABLE rung (key BLOB PRIMARY KEY, rung TEXT NOT NULL, crc INTEGER) WITHOUT ROWID
+"""
+_FROM_1 = """
+ALTER TABLE reply ADD COLUMN crc INTEGER;
+ALTER TABLE rung ADD COLUMN crc INTEGER;
+UPDATE reply SET crc = check_of(key, CAST(text AS BLOB), CAST(usage AS BLOB));
+UPDATE rung SET crc = check_of(key, CAST(rung AS BLOB))
+"""
+
+
+def choose_cache(named: str | None) -> Path | None:
+    """The file that a command uses: `named`, else $RECALLBED_REPLIES, else in the user's cache.
+
+    "none" is no cache.
+    """
+    wish = named or os.environ.get("RECALLBED_REPLIES")
+    if wish == "none":
+        return None
+    if wish:
+        return Path(wish).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "recallbed" / "replies.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A whole reply, and what it took when it was sent for."""
+
+    text: str
+    usage: Usage
+
+
+def key_of(parts: Mapping[str, JSON]) -> bytes:
+    """The key of all that can change a reply."""
+    return hashlib.sha256(canonical(parts).encode()).digest()
+
+
+class ReplyCache(SqliteFile):
+    """The cache in the file `path`, made where there is none; safe in threads and processes.
+
+    A damaged reply counts as none: it is asked for again and replaced, and a note says how many
+    were. Every method raises UserError, with the file, for one that cannot be opened, is damaged as
+    a whole, is something else or comes from a newer version. Pickled by its path.
+    """
+
+    kind = Kind(
+        "reply cache",
+        _OURS,
+        2,
+        _TABLES,
+        "another with --replies FILE",
+        upgrades={1: _FROM_1},
+        again="damaged replies, asked for again",
+        durable=True,  # replies are paid for, and a row must not outlast those that it rests on
+    )
+
+    def get(self, key: bytes) -> Stored | None:
+        """The reply under `key`, None where there is none."""
+        with self._using() as connection:
+            return self._reply(connection, key)
+
+    def put(self, key: bytes, reply: Stored) -> Stored:
+        """Store a reply, and give back what is stored: another process's, if that came first."""
+        with self._transaction() as connection:
+            if (found := self._reply(connection, key, again=True)) is not None:
+                return found
+            # As ASCII: half a surrogate pair, which a server may send, is no text to SQLite.
+            values = key, json.dumps(reply.text), json.dumps(astuple(reply.usage))
+            connection.execute(
+                "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?)", [*values, check_of(*values)]
+            )
+        return reply
+
+    def rung(self, key: bytes) -> Rung | None:
+        """The rung that was found to work under `key`."""
+        with self._using() as connection:
+            return self._rung(connection, key)
+
+    def keep_rung(self, key: bytes, rung: Rung) -> Rung:
+        """Remember the rung that works; what is remembered already stays, and is given back."""
+        with self._transaction() as connection:
+            if (found := self._rung(connection, key)) is not None:
+                return found
+            connection.execute(
+                "INSERT OR REPLACE INTO rung VALUES (?, ?, ?)",
+                [key, rung.value, check_of(key, rung.value)],
+            )
+        return rung
+
+    def __len__(self) -> int:
+        with self._using() as connection:
+            return int(connection.execute("SELECT count(*) FROM reply").fetchone()[0])
+
+    def _reply(
+        self, connection: sqlite3.Connection, key: bytes, again: bool = False
+    ) -> Stored | None:
+        found = connection.execute(
+            "SELECT text, usage, crc FROM reply WHERE key = ?", [key]
+        ).fetchone()
+        if found is None:
+            return None
+        text, usage, crc = found
+        try:
+            if crc == check_of(key, text, usage):
+                return Stored(json.loads(text), Usage(*json.loads(usage)))
+        except (ValueError, TypeError):  # damaged before there were checks
+            pass
+        if not again:
+            self._count_damage()
+        return None
+
+    def _rung(self, connection: sqlite3.Connection, key: bytes) -> Rung | None:
+        """The rung, None for a damaged one: it is found out again."""
+        found = connection.execute("SELECT rung, crc FROM rung WHERE key = ?", [key]).fetchone()
+        if found is None or found[1] != check_of(key, found[0]):
+            return None
+        return Rung(found[0].decode())

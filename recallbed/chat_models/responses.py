@@ -1,0 +1,132 @@
+"""What a server's answer means: a whole reply, or trouble that may or may not pass.
+
+Nothing in an answer is taken on trust: every part is checked for its type before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recallbed.chat_models.base import Cause, Failure, Usage
+from recallbed.chat_models.reason import reason_in, short_reason
+from recallbed.chat_models.structured import RawReply
+
+# What servers call the end of a whole reply: OpenAI and most others `stop`; Together, TGI, SGLang
+# and gateways to Bedrock and Cohere the rest.
+WHOLE = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_FILTERED = frozenset({"content_filter", "content_filtered", "safety", "refusal"})
+_MAY_PASS = frozenset({"error", "abort", "insufficient_system_resource"})
+_MOST_TOKENS = 10**9
+"""Per call. A larger count is no count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a call gave no usable reply, and whether it may if it is sent again.
+
+    `free` if nothing was sent or the server refused it unworked: all else may be billed.
+    `unreachable` if there is no server; `length_name` if it wants the reply's bound under its newer
+    name. `denial` is the line that ends the run if the server refuses every other prompt too.
+    """
+
+    failure: Failure
+    again: bool = False
+    retry_after: float | None = None
+    free: bool = False
+    unreachable: bool = False
+    length_name: bool = False
+    denial: str | None = None
+
+
+def read_completion(
+    body: bytes, shown: Callable[[str], str], estimate: Callable[[str], Usage]
+) -> tuple[RawReply | Trouble, Usage]:
+    """The body of a chat completion: the reply or trouble, and its usage, whichever it is.
+
+    Only a reply that ended by a normal stop (WHOLE) is a reply. `shown` masks the key in a text;
+    `estimate` is the usage of a reply that reports none.
+    """
+    try:
+        completion = json.loads(body)
+    except (ValueError, RecursionError):
+        completion = None
+    told = _reported(_part(completion, "usage"))
+    choices = _part(completion, "choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = _part(choice, "message")
+    text, refusal = _content(_part(message, "content"))
+    if not isinstance(message, Mapping) or text is None:
+        reason = reason_in(completion) or "is the base URL right?"
+        line = short_reason(shown(f"the reply is no chat completion ({reason})"))
+        failure = Failure(Cause.SERVER_ERROR, line, usage=told or Usage())
+        return Trouble(failure, again=True), told or estimate("")
+    usage = told or estimate(text)
+    text = shown(text)
+    refusal = _part(message, "refusal") or refusal
+    finish = _part(choice, "finish_reason")
+
+    def trouble(cause: Cause, line: str, again: bool = False) -> tuple[Trouble, Usage]:
+        return Trouble(Failure(cause, short_reason(shown(line)), text, usage), again), usage
+
+    end = finish.lower() if isinstance(finish, str) else ""
+    if end in _CUT:
+        return trouble(Cause.CUT, f"the reply ends at the output limit (finish_reason {end})")
+    if refusal:
+        return trouble(Cause.REFUSED, str(refusal))
+    if end in _FILTERED:
+        return trouble(Cause.REFUSED, f"stopped by a content filter (finish_reason {end})")
+    if end not in WHOLE:
+        reason = reason_in(choice) or reason_in(completion)
+        line = f"the reply does not end by a normal stop (finish_reason {finish or 'missing'})"
+        line += f": {reason}" if reason else ""
+        return trouble(Cause.SERVER_ERROR, line, again=end in _MAY_PASS)
+    if not text.strip():
+        return trouble(Cause.EMPTY, f"no text came (finish_reason {end})")
+    return RawReply(text, usage), usage
+
+
+def _part(whole: Any, name: str) -> Any:
+    return whole.get(name) if isinstance(whole, Mapping) else None
+
+
+def _content(content: Any) -> tuple[str | None, str]:
+    """The text and the refusal in a message's content: a text, a list of parts, or nothing.
+
+    The text is None where the content is something else. Parts that are neither text nor refusal
+    (reasoning, images) are left out.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        return None, ""
+    texts, refusals = [], []
+    for part in content:
+        text, refusal = part if isinstance(part, str) else _part(part, "text"), None
+        if _part(part, "type") == "refusal":
+            text, refusal = None, _part(part, "refusal")
+        texts += [text] if isinstance(text, str) else []
+        refusals += [refusal] if isinstance(refusal, str) else []
+    return "".join(texts), " ".join(refusals)
+
+
+def _reported(usage: Any) -> Usage | None:
+    """The tokens that a server reports, None where these are no counts.
+
+    Some bill reasoning that they leave out of the completion's tokens; the total holds it.
+    """
+    prompt, completion, total = (
+        count if _is_count(count) else None
+        for count in (_part(usage, f"{name}_tokens") for name in ("prompt", "completion", "total"))
+    )
+    # No prompt has 0 tokens: some servers write zeros where they don't count.
+    if not prompt or (completion is None and total is None):
+        return None
+    return Usage(1, prompt, max(completion or 0, (total or 0) - prompt))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MOST_TOKENS

@@ -1,0 +1,136 @@
+"""The chat models of one command: one cache, one budget, one table of prices for all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recallbed.chat_models.base import ChatModel
+from recallbed.chat_models.budget import Budget
+from recallbed.chat_models.cache import ReplyCache, Stored, choose_cache
+from recallbed.chat_models.choose import chat_model, model_class
+from recallbed.chat_models.dry_run import DryRun, Plan
+from recallbed.chat_models.prices import Prices, read_prices
+from recallbed.chat_models.sent_options import read_extra_body, read_temperature
+from recallbed.harness.terminal import note
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What a command's options say of chat models, each as it was typed."""
+
+    base_url: str | None = None
+    replies: str | None = None
+    """The reply cache: FILE, or "none"; None for $RECALLBED_REPLIES, else the user's cache."""
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    prices: Path | None = None
+    dry_run: bool = False
+    temperature: str | None = None
+    """"none" or a number, for every request; None for what each request says."""
+    extra_body: str | None = None
+    """JSON, or @FILE; None for nothing."""
+    in_flight: int = 8
+    requests_per_minute: float | None = None
+    timeout: float = 120.0
+    context: int | None = None
+    retries: int = 5
+    first_wait: float = 1.0
+
+
+class _CountingCache(ReplyCache):
+    """Keeps the keys of the replies that it gave, and of those that were asked for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.cached: set[bytes] = set()
+        self.asked: set[bytes] = set()
+
+    def get(self, key: bytes) -> Stored | None:
+        """The reply under `key`, counted unless it was asked for a moment ago."""
+        found = super().get(key)
+        if found is not None and key not in self.asked:
+            self.cached.add(key)
+        return found
+
+    def put(self, key: bytes, reply: Stored) -> Stored:
+        """Store a reply that was asked for."""
+        self.asked.add(key)
+        return super().put(key, reply)
+
+
+class Chats:
+    """Gives the one instance of each model that a command names. Nothing is opened before that.
+
+    Raises UserError for options that can't be kept.
+    """
+
+    def __init__(self, options: ChatOptions = ChatOptions()) -> None:
+        self.options = options
+        self.budget = Budget(options.max_tokens_total, options.max_cost)
+        self.prices = read_prices(options.prices) if options.prices else Prices()
+        file = choose_cache(options.replies)
+        self.cache = _CountingCache(file) if file else None
+        self._sent: dict[str, Any] = {}
+        """What of the options changes every request; only there if it was given."""
+        if options.temperature is not None:
+            self._sent["temperature"] = read_temperature(options.temperature)
+        if options.extra_body is not None:
+            self._sent["extra_body"] = read_extra_body(options.extra_body)
+        self._models: dict[str, ChatModel] = {}
+
+    def __call__(self, name: str) -> ChatModel:
+        """The model called `name` (see `chat_model`); in a dry run one that sends nothing."""
+        if name not in self._models:
+            given: dict[str, Any] = {
+                "base_url": self.options.base_url,
+                "cache": self.cache,
+                "budget": self.budget,
+                "prices": self.prices,
+                "max_in_flight": self.options.in_flight,
+                "requests_per_minute": self.options.requests_per_minute,
+                "timeout": self.options.timeout,
+                "context": self.options.context,
+                "retries": self.options.retries,
+                "first_wait": self.options.first_wait,
+                **self._sent,
+            }
+            known = inspect.signature(model_class(name)).parameters
+            model = chat_model(name, **{k: v for k, v in given.items() if k in known})
+            if self.options.dry_run:
+                model = DryRun(model, self.prices)
+            else:
+                model.open()
+            self._models[name] = model
+        return self._models[name]
+
+    def reuse(self) -> str | None:
+        """How many replies came from the cache and how many were asked for; None if none did."""
+        cached = len(self.cache.cached) if self.cache else 0
+        asked = max(self.budget.spent.calls, len(self.cache.asked) if self.cache else 0)
+        return f"replies: {cached} cached, {asked} asked" if cached else None
+
+    def plans(self) -> dict[str, Plan]:
+        """After a dry run, what it came to by model."""
+        return {n: model.plan() for n, model in self._models.items() if isinstance(model, DryRun)}
+
+    def close(self) -> None:
+        """Close all models."""
+        for model in self._models.values():
+            model.close()
+
+
+@contextmanager
+def open_chats(options: ChatOptions) -> Iterator[Chats]:
+    """The chat models of a command, closed at its end; a success reports what was in the cache."""
+    chats = Chats(options)
+    try:
+        yield chats
+    finally:
+        chats.close()
+    if not options.dry_run and (reuse := chats.reuse()):
+        note(reuse)

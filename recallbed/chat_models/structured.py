@@ -1,0 +1,206 @@
+"""How a structured reply is asked for, read, and asked for again. No network and no model here.
+
+`converse` is a generator: it yields what to ask and is sent what came, so that the same
+conversation serves an asynchronous client and a local model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from recallbed.chat_models.anchor import after_reasoning, find_answer
+from recallbed.chat_models.base import JSON, Cause, Failure, Message, Reply, Request, Rung, Usage
+from recallbed.chat_models.reason import short_reason
+from recallbed.harness.clean_text import clean_text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+RE_ASKS = 2
+_FORMAT = "Reply with JSON only, without any other text. It must fit this JSON schema:\n{schema}"
+_AGAIN = (
+    "Your reply could not be used: {why}. Reply again, with the whole answer, as JSON only,"
+    " without any other text."
+)
+# One escape of a JSON string, a pair of surrogates being one.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|u(?P<unusable>0000|[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.S,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One call: what to send, and the rung at which to ask for structure (None for plain text)."""
+
+    messages: tuple[Message, ...]
+    rung: Rung | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """A whole reply as it came, neither cut nor empty."""
+
+    text: str
+    usage: Usage
+    from_cache: bool = False
+
+
+Conversation = Generator[Ask, "RawReply | Failure", Reply | Failure]
+
+
+def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> Conversation:
+    """The conversation that answers `request`, from the first of `rungs` that works.
+
+    A rung doesn't work where the server refuses the request (BAD_REQUEST) or, with a next one
+    left, sends something else than bare JSON at the first try, or reports that the model broke the
+    schema: then the request is put anew at the next. At the rung that works a reply without usable
+    JSON is asked for again, at most RE_ASKS times, with the fault named. No reply rests on what
+    came at a rung that doesn't work, so `usage` leaves it out.
+
+    With `settled` the first rung is known to work, and only a broken schema that the server
+    reports leads to the next ones.
+    """
+    repairs: Counter[str] = Counter()
+    if request.schema is None:
+        answer = yield Ask(request.messages, None)
+        if isinstance(answer, Failure):
+            return _cleaned(answer)
+        whole = clean_text(answer.text, repairs)
+        text = after_reasoning(whole).strip()
+        if not text:
+            return Failure(Cause.EMPTY, "reasoning and no answer", whole, answer.usage)
+        return Reply(text, usage=answer.usage, from_cache=answer.from_cache, repairs=repairs)
+    for place, rung in enumerate(rungs):
+        last = place == len(rungs) - 1
+        messages = request.messages if rung is Rung.STRICT else _with_format(request)
+        usage, from_cache, failure = Usage(), True, Failure(Cause.NO_JSON)
+        for attempt in range(1 + RE_ASKS):
+            answer = yield Ask(messages, rung)
+            first = attempt == 0 and not last and not (settled and place == 0)
+            if isinstance(answer, Failure):
+                # A model that broke the schema is a server's report here: see read_error.
+                if (answer.cause is Cause.BAD_REQUEST and first) or (
+                    answer.cause is Cause.SCHEMA and not last
+                ):
+                    break
+                return _cleaned(replace(answer, usage=usage + answer.usage))
+            repairs = Counter()
+            text = clean_text(answer.text, repairs)
+            parsed, whole_reply, problem = _read(text, request.schema, repairs)
+            if parsed is None and not whole_reply and first:
+                break
+            usage += answer.usage
+            from_cache = from_cache and answer.from_cache
+            if parsed is not None:
+                return Reply(text, parsed, usage, rung, attempt, from_cache, repairs)
+            cause = Cause.SCHEMA if problem.found else Cause.NO_JSON
+            failure = Failure(cause, problem.why, text, usage)
+            again = Message("user", _AGAIN.format(why=problem.why))
+            messages = (*messages, Message("assistant", text), again)
+        else:
+            return failure
+    raise AssertionError("the last rung answers")
+
+
+def replay(
+    conversation: Conversation, answer: Callable[[Ask], RawReply | Failure | None]
+) -> Reply | Failure | None:
+    """The end of a conversation with somebody who answers at once; None where they don't know."""
+    ask = next(conversation)
+    while (came := answer(ask)) is not None:
+        try:
+            ask = conversation.send(came)
+        except StopIteration as end:
+            result: Reply | Failure = end.value
+            return result
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    why: str = ""
+    found: bool = True
+
+
+def _read(
+    text: str, schema: type[BaseModel], repairs: Counter[str]
+) -> tuple[BaseModel | None, bool, _Problem]:
+    """What a reply holds, whether it is bare JSON, and why it can't be used."""
+    from pydantic import ValidationError
+
+    found = find_answer(text, array=schema.model_json_schema().get("type") == "array")
+    if found is None:
+        return None, False, _Problem("no JSON stands by itself in it", found=False)
+    try:
+        parsed = schema.model_validate_json(_clean_escapes(found.raw, repairs))
+        return parsed, found.whole, _Problem()
+    except ValidationError as error:
+        return None, found.whole, _Problem(_first_fault(error))
+    except Exception as error:  # a schema's own code met a value that it doesn't expect
+        return None, found.whole, _Problem(f"{type(error).__name__} while it was checked")
+
+
+def _clean_escapes(raw: str, repairs: Counter[str]) -> str:
+    """JSON with what `clean_text` replaces replaced where it is written as an escape."""
+
+    def repair(escape: re.Match[str]) -> str:
+        if escape["unusable"] is None:
+            return escape[0]
+        repairs["NUL" if escape["unusable"] == "0000" else "lone surrogate"] += 1
+        return r"\ufffd"
+
+    return _ESCAPE.sub(repair, raw)
+
+
+def _cleaned(failure: Failure) -> Failure:
+    nothing: Counter[str] = Counter()
+    detail, text = clean_text(failure.detail, nothing), clean_text(failure.text, nothing)
+    return replace(failure, detail=detail, text=text)
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, fault["loc"]))
+    return short_reason(f"{where}: {fault['msg']}" if where else fault["msg"])
+
+
+def _with_format(request: Request) -> tuple[Message, ...]:
+    assert request.schema is not None
+    schema = json.dumps(request.schema.model_json_schema(), ensure_ascii=False)
+    wanted = _FORMAT.format(schema=schema)
+    *before, last = request.messages
+    if last.role != "user":
+        return (*request.messages, Message("user", wanted))
+    return (*before, Message("user", f"{last.content}\n\n{wanted}"))
+
+
+def strict_schema(schema: type[BaseModel]) -> dict[str, JSON]:
+    """The JSON schema as strict servers want it: nothing optional, nothing beside it."""
+    closed: dict[str, JSON] = _close(schema.model_json_schema())
+    return closed
+
+
+def _close(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_close(inner) for inner in node]
+    if not isinstance(node, Mapping):
+        return node
+    # A field may itself be called "default" or "properties", so its names are no keywords.
+    made = {
+        key: {name: _close(inner) for name, inner in value.items()}
+        if key in ("properties", "$defs")
+        else _close(value)
+        for key, value in node.items()
+        if key != "default"
+    }
+    if isinstance(made.get("properties"), dict):
+        made["additionalProperties"] = False
+        made["required"] = list(made["properties"])
+    return made

@@ -1,0 +1,137 @@
+"""Reading JSON lines as they come: gzip, byte order marks, CRLF, U+2028, LFS pointers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from recallbed.corpus.user_file import BOM, empty, read_lines
+from recallbed.errors import DataError
+from recallbed.harness.strict_json import STRICT_JSON, RepeatedKey
+
+# What str.splitlines() and some readers take for line ends: U+0085, U+2028, U+2029.
+_OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
+
+
+OnFault = Callable[[DataError], None]
+
+
+class Repairs(Counter[str]):
+    """Counts of what was mended, with the first places of each kind.
+
+    `seen` counts what is unusual but was kept as it is.
+    """
+
+    PLACES = 5
+    LONG = 1_000_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, list[str]] = {}
+        self.seen: Counter[str] = Counter()
+
+    def at(self, kind: str, path: Path, line: int) -> None:
+        """Remember a place, without counting."""
+        places = self.places.setdefault(kind, [])
+        place = f"{path.name}:{line}"
+        if len(places) < self.PLACES and place not in places:
+            places.append(place)
+
+    def look(self, raw: bytes, path: Path, line: int) -> None:
+        """Count what a raw line shows that readers are known to trip over."""
+        for kind, found in (
+            ("CRLF line end", raw.endswith(b"\r\n")),
+            ("U+0085, U+2028 or U+2029 inside a string", _OTHER_ENDS.search(raw)),
+            (f"line over {self.LONG:,} bytes", len(raw) > self.LONG),
+        ):
+            if found:
+                self.seen[kind] += 1
+                self.at(kind, path, line)
+
+
+def note(repairs: Counter[str], kind: str, path: Path, line: int) -> None:
+    """Count one repair, and its place where places are kept."""
+    repairs[kind] += 1
+    if isinstance(repairs, Repairs):
+        repairs.at(kind, path, line)
+
+
+def find_jsonl(folder: Path, stem: str) -> Path | None:
+    """`<folder>/<stem>.jsonl`, else `.jsonl.gz`, else None."""
+    for name in (f"{stem}.jsonl", f"{stem}.jsonl.gz"):
+        if (folder / name).is_file():
+            return folder / name
+    return None
+
+
+def read_jsonl(
+    path: Path,
+    repairs: Counter[str],
+    digest: Any | None = None,
+    on_fault: OnFault | None = None,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) for every non-blank line of `path`.
+
+    Lines end at a line feed and nowhere else, so U+2028 inside a string cuts nothing. `repairs`
+    counts what was passed over or mended; `digest`, a hashlib object, is fed the bytes read.
+    `path` is opened once, so it may be a pipe.
+
+    Raises DataError with file and line for anything that is not one JSON object per line, for an
+    object that gives a key twice, and for a line longer than `user_file.max_line()`. With
+    `on_fault` such a line is handed to it instead, and reading continues behind it.
+    """
+    seen = False
+    for number, raw in read_lines(path, digest, on_fault):
+        if number == 1 and raw.startswith(BOM):
+            raw = raw[len(BOM) :]
+            note(repairs, "byte order mark", path, number)
+        if not raw.strip():
+            note(repairs, "blank line", path, number)
+            continue
+        seen = True
+        if isinstance(repairs, Repairs):
+            repairs.look(raw, path, number)
+        try:
+            value = _parse(raw, path, number)
+        except DataError as error:
+            if on_fault is None:
+                raise
+            on_fault(error)
+            continue
+        yield number, value
+    if not seen:
+        raise empty(path)
+
+
+def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        value = STRICT_JSON.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"not UTF-8 at byte {error.start}", path=path, line=number, todo="Save it as UTF-8"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"not valid JSON at column {error.colno} ({error.msg})", path=path, line=number
+        ) from error
+    except RecursionError as error:
+        raise DataError("JSON nested too deeply", path=path, line=number) from error
+    except RepeatedKey as error:
+        raise DataError(str(error), path=path, line=number, todo="Keep one of the two") from error
+    except ValueError as error:
+        raise DataError(f"not valid JSON ({error})", path=path, line=number) from error
+    if not isinstance(value, dict):
+        raise DataError(
+            f"a line must hold a JSON object, not {type(value).__name__}", path=path, line=number
+        )
+    return value
+
+
+def new_digest() -> Any:
+    """The hash object that `read_jsonl` feeds."""
+    return hashlib.sha256()

@@ -1,0 +1,132 @@
+"""What a run is made over: a dataset, its pools, and what the run's manifest says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recallbed.corpus.custom import is_custom
+from recallbed.corpus.dataset import Dataset, load_dataset
+from recallbed.corpus.layout import sample_root
+from recallbed.corpus.pools import PoolSet, Strategy, build_pools, pool_hash
+from recallbed.errors import DataError
+
+SIZES = (100, 300, 500, 700, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Pools of known origin. `sizes` and `seeds` are those that the pools were built for."""
+
+    data: Dataset
+    strategy: Strategy
+    sizes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    pools: PoolSet
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The fields `data` and `pools` of a run's fingerprint."""
+        data = self.data
+        return {
+            "data": {
+                "sample": data.root.resolve() == sample_root().resolve(),
+                "split": data.split,
+                "sha256": data.sha256,
+                "queries": len(self.pools.rows),
+                **({"own": True} if is_custom(data.root) else {}),
+            },
+            "pools": {
+                "strategy": self.strategy,
+                "seeds": list(self.seeds),
+                "distractors": list(self.sizes),
+                "bank": pool_hash(data.bank),
+                "bank_size": len(data.bank),
+                "own_memories_known": data.own_known,
+            },
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What a summary needs of the data besides the rows; part of the manifest."""
+        return {
+            "sessions": {
+                row.benchmark_id: row.session_id
+                for row in self.pools.rows
+                if row.session_id != row.benchmark_id
+            },
+            "mended": dict(sorted(self.data.repairs.items())),
+            "pools_with_repeated_ids": self.data.smallest.repeated_ids,
+            "rivals": _rivals(self.pools),
+            "pool_sizes": _pool_sizes(self.pools),
+            "abstentions": len(self.data.abstentions),
+        }
+
+
+def gather(
+    data: Path | None = None,
+    split: str = "dev",
+    strategy: Strategy | None = None,
+    sizes: Sequence[int] | None = None,
+    seeds: Sequence[int] = (0,),
+    limit: int | None = None,
+) -> Material:
+    """Load `data` (the embedded sample where it is None) and build its pools.
+
+    A release gives `nested` pools of `SIZES` unless told otherwise; a user's own file gives its
+    pools as they are (`released`), whose only size is that of the largest.
+
+    Raises DataError for faulty data, sizes that can't be had, and pools that can't be built.
+    """
+    root = data or sample_root()
+    own = is_custom(root)
+    strategy = strategy or ("released" if own else "nested")
+    if strategy == "released":
+        if own and sizes:
+            raise DataError(
+                "the pools of this file come in the sizes that it gives them",
+                path=root,
+                todo="Leave --distractors out, or draw pools of these sizes with --pools nested",
+            )
+        seeds = (0,)
+    if own and strategy != "released" and not sizes:
+        raise DataError(
+            f"{strategy} pools of this file need sizes",
+            path=root,
+            todo="Give --distractors, such as 10,50",
+        )
+    asked = tuple(sizes or SIZES) if not own or sizes else ()
+    loaded = load_dataset(root, split, asked if strategy == "released" else ())
+    asked = asked or (loaded.smallest.size,)
+    pools = build_pools(loaded, strategy, asked, seeds, limit)
+    return Material(loaded, strategy, asked, tuple(seeds), pools)
+
+
+def _pool_sizes(pools: PoolSet) -> dict[str, dict[str, int]]:
+    """By "distractors/seed", the size of each pool that isn't its distractors and one gold."""
+    found: dict[str, dict[str, int]] = {}
+    for (size, seed), members in pools.pools.items():
+        for row, pool in zip(pools.rows, members, strict=True):
+            if len(pool) != size + 1:
+                found.setdefault(f"{size}/{seed}", {})[row.benchmark_id] = len(pool)
+    return found
+
+
+def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
+    """Queries that share their words with others whose golds stand in the same pool.
+
+    No scorer can tell such golds apart, so recall has a ceiling. By pool, "distractors/seed", the
+    number of such golds, its own included, for each query that has more than one.
+    """
+    golds: dict[str, set[str]] = {}
+    single = {i: row for i, row in enumerate(pools.rows) if len(row.golds) == 1}
+    for row in single.values():
+        golds.setdefault(row.query, set()).add(row.gold_memory.text)
+    shared = {i: golds[row.query] for i, row in single.items() if len(golds[row.query]) > 1}
+    found: dict[str, dict[str, int]] = {}
+    for (size, seed), members in pools.pools.items():
+        for i, texts in shared.items():
+            count = len(texts & {memory.text for memory in pools.texts(members[i])})
+            if count > 1:
+                found.setdefault(f"{size}/{seed}", {})[pools.rows[i].benchmark_id] = count
+    return found

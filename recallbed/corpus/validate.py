@@ -1,0 +1,268 @@
+"""Checking a whole release: `python -m recallbed.corpus.validate PATH`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recallbed.corpus.custom import is_custom, read_custom
+from recallbed.corpus.jsonl import Repairs, find_jsonl
+from recallbed.corpus.records import Task3Row
+from recallbed.corpus.stream import Track, stream
+from recallbed.corpus.tracks import track as track_called
+from recallbed.corpus.tracks import tracks_in
+from recallbed.errors import DataError
+from recallbed.harness.app import App
+
+SHOWN = 200
+# By split and id, where a query was first seen, its words, and the text of its gold.
+Questions = dict[tuple[str, str], tuple[str, str, str | None]]
+app = App()
+
+
+@dataclass
+class TrackReport:
+    """What one track of one split holds; `fields` counts what its lines have, two levels deep."""
+
+    split: str
+    track: str
+    rows: int = 0
+    with_gold: int = 0
+    faults: int = 0
+    fields: dict[str, int] = field(default_factory=dict)
+    mended: dict[str, int] = field(default_factory=dict)
+    unusual: dict[str, int] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
+    pools_with_repeated_ids: int = 0
+    repeated_texts: int = 0
+
+
+@dataclass
+class Report:
+    """A whole release. `faults` holds the first ones in full; `fault_count` counts all."""
+
+    tracks: list[TrackReport] = field(default_factory=list)
+    no_tracks: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    fault_count: int = 0
+
+    def fault(self, error: Exception) -> None:
+        """Count a fault and keep it if there is room."""
+        self.fault_count += 1
+        if len(self.faults) < SHOWN:
+            self.faults.append(" ".join(str(error).split()))
+
+
+def validate(root: Path) -> Report:
+    """Read every track of every split under `root`, a row at a time.
+
+    `root` may be a release, its `benchmark_data`, one split, or a user's own file. Raises
+    DataError where there is nothing to validate.
+    """
+    report = Report()
+    if is_custom(root):
+        report.tracks.append(_validate_custom(root, report))
+        return report
+    owners: dict[tuple[str, str], str] = {}
+    questions: Questions = {}
+    splits = list(_splits(root))
+    for split, folder in splits:
+        tracks, others = tracks_in(folder)
+        report.no_tracks += [f"{split}/{name}" for name in others]
+        for name in others:
+            references = find_jsonl(folder / name, "reference_output")
+            if references is not None and track_called(name) is not None:
+                report.fault(DataError("no model_input.jsonl beside it", path=references))
+        for track in tracks:
+            report.tracks.append(_validate_track(split, folder, track, report, owners, questions))
+    if not report.tracks:
+        raise DataError(
+            "no split with a track in it",
+            path=root,
+            todo="Expected <split>/<track>/model_input.jsonl, such as dev/task1/model_input.jsonl",
+        )
+    return report
+
+
+def _validate_custom(path: Path, report: Report) -> TrackReport:
+    """A user's own file, as one track named after it."""
+    found, repairs = TrackReport("own", path.name), Repairs()
+    try:
+        for row in read_custom(path, repairs, on_fault=report.fault):
+            found.rows += 1
+            found.with_gold += bool(row.golds)
+            found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
+        if found.rows and not found.with_gold:
+            report.fault(DataError("no row has a gold, so nothing can be scored", path=path))
+    except DataError as error:
+        report.fault(error)
+    found.faults = report.fault_count
+    found.mended, found.unusual = dict(sorted(repairs.items())), dict(sorted(repairs.seen.items()))
+    found.places = repairs.places
+    return found
+
+
+def _splits(root: Path) -> Iterator[tuple[str, Path]]:
+    if not root.is_dir():
+        raise DataError("no such folder", path=root)
+    inner = root / "benchmark_data"
+    root = inner if inner.is_dir() else root
+    if tracks_in(root)[0]:
+        yield root.resolve().name, root
+        return
+    for folder in sorted(p for p in root.iterdir() if p.is_dir()):
+        yield folder.name, folder
+
+
+def _validate_track(
+    split: str,
+    folder: Path,
+    track: Track[Any],
+    report: Report,
+    owners: dict[tuple[str, str], str],
+    questions: Questions,
+) -> TrackReport:
+    found = TrackReport(split, track.name)
+    before = report.fault_count
+    repairs = Repairs()
+    fields: Counter[str] = Counter()
+    size = int(track.name.removeprefix("task3/d")) if track.name.startswith("task3/") else None
+    inputs = folder / track.name
+    try:
+        for row in stream(
+            folder,
+            track,
+            repairs,
+            on_fault=report.fault,
+            observe=lambda value: fields.update(_paths(value)),
+        ):
+            found.rows += 1
+            found.with_gold += row.gold is not None
+            # One query may stand in several tracks of a split, never in two splits.
+            first = owners.setdefault((track.name, row.benchmark_id), split)
+            if first != split:
+                report.fault(
+                    DataError(
+                        f"`{row.benchmark_id}` stands in split `{first}` too",
+                        path=inputs / "model_input.jsonl",
+                        line=row.line,
+                    )
+                )
+            if isinstance(row, Task3Row):
+                _look_at_pool(row, size or 0, inputs, found, report)
+                _same_everywhere(row, split, track.name, inputs, questions, report)
+    except DataError as error:
+        report.fault(error)
+    found.faults = report.fault_count - before
+    found.fields = dict(sorted(fields.items()))
+    found.mended = dict(sorted(repairs.items()))
+    found.unusual = dict(sorted(repairs.seen.items()))
+    found.places = repairs.places
+    return found
+
+
+def _look_at_pool(
+    row: Task3Row, size: int, inputs: Path, found: TrackReport, report: Report
+) -> None:
+    found.pools_with_repeated_ids += len(set(row.memory_ids)) < len(row.memory_ids)
+    found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
+    if len(row.candidates) != size + 1:
+        report.fault(
+            DataError(
+                f"the pool of `{row.benchmark_id}` has {len(row.candidates)} memories,"
+                f" not {size + 1}",
+                path=inputs / "model_input.jsonl",
+                line=row.line,
+            )
+        )
+
+
+def _same_everywhere(
+    row: Task3Row,
+    split: str,
+    track: str,
+    inputs: Path,
+    questions: Questions,
+    report: Report,
+) -> None:
+    """A query has the same words and the same gold at every size."""
+    gold = row.gold_memory.text if row.golds else None
+    key = split, row.benchmark_id
+    first, query, known = questions.setdefault(key, (track, row.query, gold))
+    if query != row.query or (None not in (gold, known) and gold != known):
+        report.fault(
+            DataError(
+                f"`{row.benchmark_id}` has another query or gold than in {first}",
+                path=inputs / "model_input.jsonl",
+                line=row.line,
+            )
+        )
+    elif known is None:  # a size without references came first
+        questions[key] = track, query, gold
+
+
+def _paths(value: dict[str, Any]) -> Iterator[str]:
+    for key, inner in value.items():
+        yield key
+        if key in ("input", "gold") and isinstance(inner, dict):
+            yield from (f"{key}.{name}" for name in inner)
+
+
+def describe(report: Report) -> Iterator[str]:
+    """The report as lines of text."""
+    for t in report.tracks:
+        line = f"{t.split}/{t.track}: {t.rows} rows, {t.with_gold} with gold, {t.faults} faults"
+        if t.track.startswith("task3/"):
+            line += (
+                f"; stored ids repeat in {t.pools_with_repeated_ids} pools,"
+                f" {t.repeated_texts} exact repeats of texts"
+            )
+        yield line
+        for what, counts in (("mended", t.mended), ("kept as it is", t.unusual)):
+            for kind, count in counts.items():
+                where = ", ".join(t.places.get(kind, ()))
+                yield f"  {what}: {kind} x {count} (first at {where})"
+    for name in report.no_tracks:
+        yield f"not a track, or without model_input.jsonl: {name}"
+    yield from (f"fault: {line}" for line in report.faults)
+    if report.fault_count > len(report.faults):
+        yield f"... and {report.fault_count - len(report.faults)} faults more"
+    rows = sum(t.rows for t in report.tracks)
+    yield f"{len(report.tracks)} tracks, {rows} rows, {report.fault_count} faults"
+
+
+@app.command()
+def command(
+    path: Annotated[
+        Path, typer.Argument(help="A release, its benchmark_data, one split, or your own .jsonl.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check every row of every track, and say what was mended and where. Exit code 2 on a fault."""
+    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.terminal import say, say_json
+
+    with one_line_errors(DataError, OSError):
+        report = validate(path)
+        if as_json:
+            # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.
+            say_json(json.dumps(asdict(report), indent=1))
+        else:
+            say(*describe(report))
+    if report.fault_count:
+        raise SystemExit(2)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

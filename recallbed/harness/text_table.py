@@ -1,0 +1,140 @@
+"""Tables as plain text that fit the width of the terminal without losing a column or a digit."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+
+from recallbed.harness.terminal import one_line, say
+
+_GAP = "  "
+
+
+@dataclass(slots=True)
+class TextTable:
+    """A title, named columns, and rows of cells, one text for each column.
+
+    The first `keys` columns name a row. The first column and those named in `texts` are aligned to
+    the left, the others, which hold figures, to the right.
+    """
+
+    title: str
+    columns: Sequence[str]
+    keys: int = 1
+    texts: Sequence[str] = ()
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.title = one_line(self.title)
+        self.columns = tuple(map(one_line, self.columns))
+
+    def add(self, *cells: object) -> None:
+        """Append a row. Raises ValueError if it has not one cell for each column."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append(tuple(one_line(cell) for cell in cells))
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """Return the table as lines of at most `width` terminal cells; None is unlimited.
+
+        If all columns side by side are too wide, they are split into blocks that repeat the key
+        columns. If even that does not fit, each row is printed as `name  value` lines, and long
+        text is wrapped. Figures are never cut: one wider than `width` makes its line longer.
+        """
+        widths = [
+            max(cell_len(cell) for cell in column)
+            for column in zip(self.columns, *self.rows, strict=True)
+        ]
+        blocks = self._blocks(widths, width)
+        found = wrapped(self.title, width)
+        for block in [self._upright()] if blocks is None else blocks:
+            found.append("")
+            if blocks is None:
+                found += self._records(width)
+            else:
+                found += self._grid(block, widths)
+        return found
+
+    def _upright(self) -> list[int]:
+        return list(range(len(self.columns)))
+
+    def _blocks(self, widths: Sequence[int], width: int | None) -> list[list[int]] | None:
+        """The columns of each block; None if the keys leave no room for some column."""
+        keys, others = self._upright()[: self.keys], self._upright()[self.keys :]
+        blocks = [[*keys]]
+        for column in others:
+            if width is not None and _total(widths, [*blocks[-1], column]) > width:
+                blocks.append([*keys])
+                if _total(widths, [*keys, column]) > width:
+                    return None
+            blocks[-1].append(column)
+        return [block for block in blocks if len(block) > len(keys) or not others]
+
+    def _grid(self, block: Sequence[int], widths: Sequence[int]) -> list[str]:
+        head = self._line([self.columns[i] for i in block], block, widths)
+        rule = "-" * _total(widths, block)
+        body = [self._line([row[i] for i in block], block, widths) for row in self.rows]
+        return [head, rule, *body]
+
+    def _line(self, cells: Sequence[str], block: Sequence[int], widths: Sequence[int]) -> str:
+        padded = []
+        for i, cell in zip(block, cells, strict=True):
+            blank = " " * (widths[i] - cell_len(cell))
+            left = i == 0 or self.columns[i] in self.texts
+            padded.append(cell + blank if left else blank + cell)
+        return _GAP.join(padded).rstrip()
+
+    def _records(self, width: int | None) -> list[str]:
+        names = max(map(cell_len, self.columns))
+        found: list[str] = []
+        for number, row in enumerate(self.rows):
+            found += [""] * (number > 0)
+            for name, cell in zip(self.columns, row, strict=True):
+                line = name + " " * (names - cell_len(name)) + _GAP + cell
+                if width is None or cell_len(line) <= width:
+                    found.append(line.rstrip())
+                else:
+                    found.append(name)
+                    found += [_GAP + part for part in wrapped(cell, width - len(_GAP))]
+        return found
+
+
+def print_tables(tables: Iterable[TextTable]) -> None:
+    """Print tables on stdout, as wide as the terminal; in a file or pipe they are not limited."""
+    width = terminal_width()
+    for number, table in enumerate(tables):
+        say(*[""] * (number > 0), *table.lines(width))
+
+
+def terminal_width() -> int | None:
+    """The width of stdout's terminal; None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Break a line at spaces, and words wider than `width` anywhere, except in figures."""
+    if width is None or cell_len(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+            continue
+        if lines[-1]:
+            lines.append("")
+        if any(c.isalpha() for c in word):
+            for c in word:
+                if lines[-1] and cell_len(lines[-1] + c) > width:
+                    lines.append("")
+                lines[-1] += c
+        else:
+            lines[-1] = word
+    return lines
+
+
+def _total(widths: Sequence[int], block: Sequence[int]) -> int:
+    return sum(widths[i] for i in block) + len(_GAP) * (len(block) - 1)
