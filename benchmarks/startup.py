@@ -17,7 +17,7 @@ LARGE = ("nltk", "sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib",
 # Ends the process where scoring would begin.
 PROGRAM = """
 import json, os, sys, time
-from task3 import run
+from task3 import sweep_run
 from task3.sweep import app
 
 def stop(*words):
@@ -25,7 +25,7 @@ def stop(*words):
     print(json.dumps([time.process_time(), found]), flush=True)
     os._exit(0)
 
-run.run_tasks = stop
+sweep_run.run_tasks = stop
 app({words!r})
 """
 

@@ -22,8 +22,7 @@ from recallbed.corpus.pools import build_pools
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import open_run
 from retrievers import RunContext, build
-from task3.config import SweepConfig
-from task3.run import Sweep
+from task3.sweep_run import Sweep, SweepConfig
 
 SIZES = (100, 300, 500, 700, 1000)
 

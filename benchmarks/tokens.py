@@ -22,8 +22,7 @@ from indexes.embedding_store import choose_store
 from recallbed.chat_models import ChatOptions, Message, chat_model, one_line
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.reader import reader
 from tests.scripted_server import Call, scripted_server
 

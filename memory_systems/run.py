@@ -2,28 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from memory_systems.base import MemorySystem, SystemFailure
-from memory_systems.item_json import writable
+from indexes.embedding_store import choose_store
+from memory_systems.base import Action, MemorySystem, Operation, SystemContext, SystemFailure
+from memory_systems.item_json import item_json, operations_json, writable
 from memory_systems.options import TaskOptions
-from memory_systems.task_parts import Parts, open_parts
+from memory_systems.registry import build_system, describe, find, names
+from memory_systems.store import MemoryStore
+from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.dry_run import Plan
-from recallbed.chat_models.session import open_chats
+from recallbed.chat_models.session import Chats, open_chats
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
-from recallbed.harness.failures import Failures
+from recallbed.harness.failures import Failures, with_reason
 from recallbed.harness.files import file_name, write_atomically
-from recallbed.harness.fingerprint import canonical, short_hash
+from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, RunFolder, encode_row, open_run
+from recallbed.harness.terminal import note, say, say_json
+from retrievers.base import RunContext
+from retrievers.registry import build_all
+from retrievers.registry import describe as describe_retriever
 
 JSON = Any
+
+
+def ingest_result(system: MemorySystem, operations: Sequence[Operation]) -> dict[str, JSON]:
+    """`memory_items` as they are now, oldest first, and the `operations` of the dialogue."""
+    return {
+        "memory_items": [item_json(item) for item in system.memories()],
+        "operations": operations_json(operations),
+        "unknown_labels": system.unknown_labels,
+    }
+
+
+def summarise_ingests(results: Sequence[JSON]) -> dict[str, JSON]:
+    """Sums over all results: memories at the end, operations by action, labels of nothing."""
+    actions = Counter(one["action"] for result in results for one in result["operations"])
+    return {
+        "memories": sum(len(result["memory_items"]) for result in results),
+        "operations": {action.value: actions[action.value] for action in Action},
+        "unknown_labels": sum(result["unknown_labels"] for result in results),
+    }
+
+
+class Parts:
+    """Use `open_parts`. `models` holds the chat models that anyone here asked for, by name."""
+
+    def __init__(self, options: TaskOptions, class_name: str, chats: Chats) -> None:
+        self._options, self._class_name, self._chats = options, class_name, chats
+        self.models: dict[str, ChatModel] = {}
+        self.chat = self._named(options.chat_model) if options.chat_model else None
+        run = RunContext(options.seed, store=lambda: choose_store(None), chats=self._named)
+        self._configuration = next(c for c in options.configurations if c.label == options.label)
+        self.retriever = build_all(options.configurations, run)[options.label]
+        self._context = SystemContext(self.retriever, self.chat, None, options.seed)
+
+    def _named(self, name: str) -> ChatModel:
+        self.models[name] = self._chats(name)
+        return self.models[name]
+
+    @contextmanager
+    def stored_in(self, path: Path) -> Iterator[None]:
+        """Meanwhile systems keep their memories in the file `path`, and not in themselves.
+
+        It is made here, and held open: SQLite tidies up whenever a file is left by its last user.
+        """
+        store, outside = MemoryStore(path), self._context
+        try:
+            store.users()
+            self._context = replace(outside, store=path)
+            yield
+        finally:
+            self._context = outside
+            store.close()
+
+    def system(self) -> MemorySystem:
+        """A new instance."""
+        return build_system(self._class_name, self._options.system_settings, self._context)
+
+    def fingerprint(self) -> dict[str, JSON]:
+        """All of the parts that can change a result."""
+        chat, system = self.chat, self.system()
+        libraries = {"numpy", *self.retriever.libraries, *(chat.libraries if chat else ())}
+        return {
+            "system": dict(describe(self._class_name, system)),
+            "retriever": {
+                "label": self._options.label,
+                **describe_retriever(self._configuration, self.retriever),
+            },
+            "chat_model": chat and {"name": chat.name, **chat.settings()},
+            "code": {"version": own_version(), "sha256": code_hash()},
+            "libraries": versions(sorted(libraries)),
+            "seed": self._options.seed,
+        }
+
+    def described(self) -> dict[str, JSON]:
+        """For a summary: who did it, and with what."""
+        about = (inspect.getdoc(find(self._class_name)) or "").partition("\n")[0]
+        return {
+            "system": self._options.system,
+            "about": about if self.models else f"no model: {about}",
+            "retriever": f"{self._options.label} ({self._configuration.name})",
+            "chat_models": sorted(self.models),
+        }
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float | None:
+        """What the tokens of all rows cost: 0 without a model, None where that isn't known.
+
+        Rows don't say which model their tokens went to, so a price is needed and one model alone.
+        """
+        if not self.models:
+            return 0.0
+        [first, *others] = self.models.values()
+        price = None if others else self._chats.prices.by_model.get(first.name)
+        return None if price is None else price.of(tokens_in, tokens_out)
+
+
+def open_parts(options: TaskOptions, systems: Mapping[str, str], chats: Chats) -> Parts:
+    """The parts of a run; raises UserError for what can't be built.
+
+    `systems` are classes of the task's own by the names that they have in its options.
+    """
+    name = options.system
+    if ":" not in name and name not in (*systems, *names()):
+        raise UserError(
+            f"--system {name}: no memory system is called that here (there are:"
+            f" {', '.join(sorted((*systems, *names())))}); your own is named package.module:Class"
+        )
+    parts = Parts(options, systems.get(name, name), chats)
+    parts.system().close()  # so that a faulty setting is told before anything else is done
+    return parts
+
+
 R = TypeVar("R")
 STORE = "memory.sqlite"
 
@@ -171,3 +291,52 @@ def _finish(folder: RunFolder, task: Task[R], parts: Parts) -> dict[str, JSON]:
     }
     write_atomically(folder.path / SUMMARY, canonical(summary) + "\n")
     return summary
+
+
+LATER_CALLS = (
+    "tokens out and cost are the most that may come; calls that hang on earlier replies are counted"
+    " as far as those replies are stored, so that a run may make more"
+)
+
+
+def run_command(options: TaskOptions, task: Task[R]) -> Outcome | None:
+    """Run `task` and print what came of it, or after --dry-run what it takes.
+
+    With --json stdout has JSON alone, and the lines go to stderr. None after a dry run.
+    """
+    if options.chats.dry_run:
+        plans = plan_task(options, task)
+        if options.as_json:
+            say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        else:
+            say(*(plan.line(name) for name, plan in plans.items()), LATER_CALLS)
+        return None
+    outcome = run_task(options, task)
+    if options.as_json:
+        say_json(canonical(outcome.summary))
+    tell = note if options.as_json else say
+    tell(*report(outcome.summary))
+    note(f"{outcome.path / PREDICTIONS}: {outcome.summary['predictions']} rows")
+    return outcome
+
+
+def report(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A summary in a few lines."""
+    models = ", ".join(summary["chat_models"])
+    name, rows = summary["task"], summary["rows"]
+    if summary["data"]["sample"]:
+        yield "The embedded sample, not AlpsBench: its figures say that all works, and no more"
+    yield f"{name}: {summary['system']} over {summary['retriever']}{models and f', {models}'}"
+    yield summary["about"]
+    yield f"{rows['attempted']} rows, {rows['done']} done"
+    for cause, count in rows["failed"].items():
+        yield f"  failed: {with_reason(cause, rows.get('reasons', {}).get(cause, ''))}: {count}"
+    if "operations" in summary:
+        counts = ", ".join(f"{n} {action}" for action, n in summary["operations"].items())
+        yield f"{summary['memories']} memories; {counts}"
+    if summary["calls"]:
+        cost = "unknown" if summary["cost"] is None else f"{summary['cost']:.4f}"
+        yield (
+            f"{summary['calls']} calls, {summary['tokens_in']} tokens in,"
+            f" {summary['tokens_out']} out, cost {cost}"
+        )

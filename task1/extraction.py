@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from memory_systems.base import MemorySystem
-from memory_systems.ingest_result import ingest_result, summarise_ingests
 from memory_systems.options import TaskOptions
-from memory_systems.run import Task
+from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Task1Row
 from recallbed.corpus.task1 import TASK1

@@ -17,10 +17,10 @@ def run(options: TaskOptions) -> None:
     manifest.json and the store, memory.sqlite. `--system extractive` is this task's own: it asks no
     model, and quotes the user turns that the retriever puts first.
     """
-    from memory_systems.task_command import carry_out
+    from memory_systems.run import run_command
     from task1.extraction import extraction_task
 
-    carry_out(options, extraction_task(options))
+    run_command(options, extraction_task(options))
 
 
 def main() -> None:

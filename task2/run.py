@@ -17,10 +17,10 @@ def run(options: TaskOptions) -> None:
     manifest.json and the store, memory.sqlite. `--system copy` and `--system replace` are this
     task's own: they ask no model.
     """
-    from memory_systems.task_command import carry_out
+    from memory_systems.run import run_command
     from task2.update import update_task
 
-    carry_out(options, update_task(options))
+    run_command(options, update_task(options))
 
 
 def main() -> None:

@@ -9,10 +9,9 @@ from itertools import count
 from typing import Any
 
 from memory_systems.base import MemorySystem
-from memory_systems.ingest_result import ingest_result, summarise_ingests
 from memory_systems.item_json import item_json
 from memory_systems.options import TaskOptions
-from memory_systems.run import Task
+from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import MemoryItem, Task2Row
 from recallbed.corpus.task2 import TASK2

@@ -15,7 +15,7 @@ from recallbed.harness.failures import with_reason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from task3.answering import AnswerConfig
+    from task3.answer_run import AnswerConfig
 
 app = App()
 
@@ -112,7 +112,7 @@ def answer(
         from recallbed.corpus.custom import is_custom
         from recallbed.corpus.pools import STRATEGIES
         from recallbed.harness.configurations import parse_configurations
-        from task3.answering import AnswerConfig
+        from task3.answer_run import AnswerConfig
 
         strategies = {name: name for name in STRATEGIES}
         if pools is not None and pools not in strategies:
@@ -157,10 +157,10 @@ def _run(config: AnswerConfig, as_json: bool) -> None:
 
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import note, say, say_json
-    from task3.answering import plan_answers, run_answers
+    from task3.answer_run import plan_answers, run_answers
 
     if config.chat.dry_run:
-        from task3.dry_run import report
+        from task3.sweep_run import report
 
         plans = plan_answers(config)
         if as_json:

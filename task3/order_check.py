@@ -12,7 +12,7 @@ from recallbed.errors import UserError
 from retrievers.attempt import attempt
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.rerank.base import NO_FIRST_STAGE, Reranker
-from task3.setup import chat_models_of
+from task3.pool_scoring import chat_models_of
 
 SAMPLE = 5
 """Queries that are scored again, each against one pool of the smallest size."""

@@ -102,8 +102,8 @@ def _run(
     from retrievers.base import RunContext
     from retrievers.registry import build_all
     from task3.answers import answer_all, bank_of
-    from task3.dry_run import planned
     from task3.released import load_released
+    from task3.sweep_run import planned
 
     file = load_released(data, split, size)
     with open_chats(chat) as chats:

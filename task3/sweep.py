@@ -12,7 +12,7 @@ from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from recallbed.harness.app import AllowCode, App, KeepGoing
 
 if TYPE_CHECKING:
-    from task3.config import SweepConfig
+    from task3.sweep_run import SweepConfig
 
 app = App()
 
@@ -114,7 +114,7 @@ def sweep(
     with one_line_errors(DataError, OSError, on_stop=kept):
         from indexes.embedding_store import choose_store
         from recallbed.corpus.pools import STRATEGIES
-        from task3.config import SweepConfig
+        from task3.sweep_run import SweepConfig
 
         strategies = {name: name for name in STRATEGIES}
         if pools is not None and pools not in strategies:
@@ -154,7 +154,7 @@ def _run(config: SweepConfig, as_json: bool) -> None:
     from analysis.tables import print_remarks, print_table
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import note, say_json
-    from task3.run import run_sweep
+    from task3.sweep_run import run_sweep
 
     outcome = run_sweep(config)
     draw_run(outcome.path, config.ks, outcome.summary)
@@ -171,7 +171,7 @@ def _plan(config: SweepConfig, as_json: bool) -> None:
 
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
-    from task3.dry_run import plan_sweep, report
+    from task3.sweep_run import plan_sweep, report
 
     plans = plan_sweep(config)
     if as_json:

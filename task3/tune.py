@@ -104,8 +104,8 @@ def tune_command(
         from recallbed.corpus.material import gather
         from recallbed.corpus.pools import STRATEGIES
         from retrievers.base import RunContext
-        from task3.dry_run import planned
         from task3.grid import parse_grid
+        from task3.sweep_run import planned
         from task3.tuning import OBJECTIVES, tune
 
         strategies = {name: name for name in STRATEGIES}

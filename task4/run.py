@@ -32,10 +32,10 @@ def run(
     `extractive` is this task's own: it asks no model, and quotes the user turn that the retriever
     puts first.
     """
-    from memory_systems.task_command import carry_out
+    from memory_systems.run import run_command
     from task4.utilization import utilization_task
 
-    carry_out(options, utilization_task(options, ability or ()))
+    run_command(options, utilization_task(options, ability or ()))
 
 
 def main() -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from memory_systems.base import MemorySystem, SystemFailure
-from memory_systems.ingest_result import ingest_result, summarise_ingests
 from memory_systems.options import TaskOptions
-from memory_systems.run import Task
+from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.records import Query, Task4Row
 from task4.control import CONTROL, load_gold
 from task4.rows import read_rows

@@ -17,8 +17,7 @@ from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RunContext, build
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 
 SIZES = (100, 300, 1000)
 KS = (1, 5, 10)

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from analysis.curves import app as curves_app
 from recallbed.harness.cli import one_line_errors
 from recallbed.harness.configurations import Configuration
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app as sweep_app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 MINE = """
@@ -302,7 +301,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_bm25_sweep_imports_no_torch(place: Path) -> None:
     words = "['--retriever', 'bm25', '--data', 'release', '--distractors', '4', '--out', 'run']"
     found = modules_after(f"from task3.sweep import app; app({words}, standalone_mode=False)")
-    assert "task3.run" in found
+    assert "task3.sweep_run" in found
     tops = {name.partition(".")[0] for name in found}
     assert not tops & {"nltk", "torch", "sentence_transformers", "transformers", "faiss", "openai"}
     assert (place / "run" / "rows.jsonl").exists()

@@ -14,8 +14,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 

@@ -21,9 +21,8 @@ from analysis.published import BASELINES, CAPTION, published_task3
 from analysis.runs import read_run
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app as sweep_app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 SIZES = (4, 10, 25)

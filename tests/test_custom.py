@@ -28,9 +28,8 @@ from recallbed.corpus.custom import CustomFile, is_custom, load_custom
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app as sweep_app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import write_lines
 from tests.test_resume import (
     PROMISED,

@@ -26,8 +26,7 @@ from recallbed.harness.configurations import Configuration
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import open_run, read_rows
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:

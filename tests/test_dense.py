@@ -20,9 +20,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
-from task3.config import SweepConfig
-from task3.run import run_sweep
-from task3.scoring import Place, Row, Scorer
+from task3.pool_scoring import PoolKey, Row, Scorer
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 from tests.test_encoder import rows_matter
 
@@ -79,7 +78,7 @@ def pools_of(
 
 
 def rows_of(retriever: Dense, pools: PoolSet) -> list[Row]:
-    places = [Place(*key, query) for key in pools.pools for query in range(len(pools.rows))]
+    places = [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
     scorer = Scorer("x", retriever, pools)
     return [one.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]
 

@@ -27,8 +27,7 @@ from recallbed.corpus import DataError, Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import HOUSE, WriteRelease, write_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"

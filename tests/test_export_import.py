@@ -20,9 +20,8 @@ from analysis.runs import read_run
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row, read_manifest
 from retrievers.base import Retriever, RetrieverError
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.score import app as score_app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease, write_lines
 
 OTHER = ["q0", "a b", "50 %", "茶/tea", "x#y", "q5", "q6", "q7"]

@@ -17,8 +17,7 @@ from retrievers import RunContext, Scored, build
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss
 from retrievers.testing import RetrieverContract
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 
 ANIMALS = ("hens", "bees", "a goat", "two cats", "an old dog", "ducks", "a parrot", "rabbits")
 PLACES = ("shed", "garden", "kitchen", "barn", "orchard", "attic", "yard", "cellar", "porch")

@@ -14,8 +14,7 @@ from analysis.exporting import export_trec
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.files import drafted_folder, file_name, write_atomically, written_whole
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 
 KILLED = """
 import os, signal, sys

@@ -22,8 +22,7 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 QUERIES = 8

@@ -25,8 +25,7 @@ from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import build_all
 from retrievers.testing import POOL, QUERIES, RetrieverContract
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 TEXTS = ("likes tea", "has a cat", "runs on Sundays", "likes tea and cats")

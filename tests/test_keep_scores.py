@@ -15,8 +15,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import RetrieverError, build
 from retrievers.base import RunContext
 from retrievers.overlap import Overlap
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 NAMES = ("rows.jsonl", "scores.jsonl", "summary.json")

@@ -23,19 +23,19 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
     """The sample holds Russian and Arabic, which NLTK's Snowball stemmers stem."""
     program = (
         "import json, sys\n"
-        "from task3 import run\n"
+        "from task3 import sweep_run\n"
         "from task3.sweep import app\n"
         "def stop(*words):\n"
         "    print(json.dumps(sorted(sys.modules)))\n"
         "    raise SystemExit\n"
-        "run.run_tasks = stop\n"
+        "sweep_run.run_tasks = stop\n"
         f"app(['--retriever', 'bm25', '--out', {str(tmp_path / 'run')!r}])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=HOUSE, timeout=120
     )
     loaded = json.loads(done.stdout)
-    assert "task3.scoring" in loaded, done.stderr
+    assert "task3.pool_scoring" in loaded, done.stderr
     assert not set(HEAVY) & set(loaded)
 
 

@@ -19,10 +19,9 @@ from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import registry
 from retrievers.base import RunContext
 from task3.answers import bank_of
-from task3.config import SweepConfig
 from task3.predict import app
-from task3.run import run_sweep
 from task3.score import score_file
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease, write_lines
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
@@ -356,7 +355,7 @@ def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return built[key]
 
     monkeypatch.setattr("retrievers.registry.build_all", build_all)
-    monkeypatch.setattr("task3.setup.build_all", build_all)
+    monkeypatch.setattr("task3.sweep_run.build_all", build_all)
 
 
 @pytest.mark.usefixtures("built_once")

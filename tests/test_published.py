@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from recallbed.harness.configurations import parse_configurations
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 
 RETRIEVERS = ["minilm", "paper=bm25", "oracle=rank-bm25", "default=bm25"]
 SETTINGS = ["paper.variant=okapi", "paper.tokens=paper"]

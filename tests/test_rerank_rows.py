@@ -24,9 +24,8 @@ from recallbed.harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.attempt import attempt
 from retrievers.overlap import Overlap
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server

@@ -15,8 +15,7 @@ from recallbed.chat_models import ChatOptions, one_line
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import HOUSE, WriteRelease
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
@@ -140,7 +139,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from tests.test_rerank_sweep import config
-from task3.run import run_sweep
+from task3.sweep_run import run_sweep
 
 class Server:
     url = sys.argv[2]

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from task3.config import SweepConfig
 from task3.order_check import SAMPLE
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")

@@ -21,8 +21,7 @@ from recallbed.harness.files import write_atomically, written_whole
 from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
-from task3.config import SweepConfig
-from task3.run import Outcome, run_sweep
+from task3.sweep_run import Outcome, SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 KEYS = [

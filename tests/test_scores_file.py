@@ -20,9 +20,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app as sweep_app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")

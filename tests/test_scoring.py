@@ -1,4 +1,4 @@
-"""task3/scoring.py: faults fail their own query and are counted; unions score like single pools."""
+"""Scoring of pools: faults fail their own query and are counted; unions score like single pools."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.bm25 import BM25
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.scoring import Place, Row, Scorer
+from task3.pool_scoring import PoolKey, Row, Scorer
 from task3.sweep import app
 from tests.conftest import WriteRelease
 
@@ -118,8 +118,8 @@ def pools_of(
     return build_pools(load_dataset(release, "dev"), how, sizes, seeds)
 
 
-def places_of(pools: PoolSet) -> list[Place]:
-    return [Place(*key, query) for key in pools.pools for query in range(len(pools.rows))]
+def places_of(pools: PoolSet) -> list[PoolKey]:
+    return [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
 
 
 def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[Row]:
@@ -362,7 +362,7 @@ def test_what_is_left_of_a_run_is_scored_as_in_the_whole(write_release: WriteRel
     pools = pools_of(write_release(ROWS), sizes=(2, 4))
     whole = rows_of(Random(), pools)
     scorer = Scorer("x", Random(), pools)
-    last = Place(4, 0, 2)
+    last = PoolKey(4, 0, 2)
     [[alone]] = [scorer.run(task) for task in scorer.tasks([last], 16)]
     assert alone.place == last
     assert alone.row == whole[places_of(pools).index(last)]

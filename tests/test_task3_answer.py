@@ -19,7 +19,7 @@ from recallbed.corpus.material import gather
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from task3 import answer, score
-from task3.choice import ask, shuffled
+from task3.answer_run import ask, shuffled
 from task3.use import overlap
 from tests.conftest import WriteRelease, write_lines
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server

@@ -22,8 +22,7 @@ from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker
 from task2.localisation import localisation
 from task2.score import app as task2_app
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig, run_sweep
 from task3.tune import app as tune_app
 from tests.conftest import WriteRelease
 

@@ -1,4 +1,4 @@
-"""task3/workers.py: several processes give the bytes of one, and never hang."""
+"""task3/pool_scoring.py: several processes give the bytes of one, and never hang."""
 
 import multiprocessing
 import os
@@ -19,10 +19,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
-from task3.config import SweepConfig
-from task3.run import run_sweep
-from task3.scoring import Place, Scorer
-from task3.workers import run_tasks
+from task3.pool_scoring import PoolKey, Scorer, run_tasks
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import HOUSE, WriteRelease
 
 HANG = 120  # seconds after which a process that should have ended has hung
@@ -66,10 +64,10 @@ def python(*words: object, cwd: Path = HOUSE, **env: str) -> subprocess.Complete
     )
 
 
-def scorer_of(retriever: Retriever, release: Path) -> tuple[Scorer, list[list[Place]]]:
+def scorer_of(retriever: Retriever, release: Path) -> tuple[Scorer, list[list[PoolKey]]]:
     pools = build_pools(load_dataset(release, "dev"), "nested", (2,), (0,))
     scorer = Scorer("x", retriever, pools)
-    return scorer, scorer.tasks([Place(2, 0, query) for query in range(40)], 3)
+    return scorer, scorer.tasks([PoolKey(2, 0, query) for query in range(40)], 3)
 
 
 # --- equal results
@@ -221,8 +219,8 @@ def test_a_worker_that_dies_ends_the_run_with_one_error(
 SCRIPT = """\
 from pathlib import Path
 from recallbed.harness.configurations import parse_configurations
-from task3.config import SweepConfig
-from task3.run import run_sweep
+from task3.sweep_run import SweepConfig
+from task3.sweep_run import run_sweep
 
 def main():
     outcome = run_sweep(SweepConfig(

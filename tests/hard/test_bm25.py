@@ -17,9 +17,8 @@ from retrievers import Retriever, find, names
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
-from task3.config import SweepConfig
-from task3.run import run_sweep
 from task3.sweep import app
+from task3.sweep_run import SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 KS = (1, 5, 10)

@@ -25,9 +25,8 @@ from analysis.metrics import (
 from analysis.statistics import paired
 from analysis.tables import build_table, remarks
 from recallbed.harness.configurations import Configuration
-from task3.config import SweepConfig
-from task3.run import Outcome, run_sweep
 from task3.sweep import app as sweep_app
+from task3.sweep_run import Outcome, SweepConfig, run_sweep
 from tests.conftest import WriteRelease
 
 

@@ -25,9 +25,8 @@ from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.pools import STRATEGIES, Strategy
 from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
-from task3.config import SweepConfig
-from task3.run import Outcome, run_sweep
 from task3.sweep import app
+from task3.sweep_run import Outcome, SweepConfig, run_sweep
 from tests.conftest import WriteRelease, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"

@@ -20,10 +20,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from retrievers.dense import MiniLM
-from task3.config import SweepConfig
-from task3.run import Outcome, run_sweep
-from task3.scoring import Place, Scorer
-from task3.workers import run_tasks
+from task3.pool_scoring import PoolKey, Scorer, run_tasks
+from task3.sweep_run import Outcome, SweepConfig, run_sweep
 from tests.conftest import HOUSE, WriteRelease
 
 NAME = "all-MiniLM-L6-v2"
@@ -338,7 +336,7 @@ def test_row_23_a_worker_loads_the_model_itself_where_it_must(write_release: Wri
     """A copy that wasn't prepared encodes in the worker: torch starts anew in a spawned child."""
     pools = build_pools(load_dataset(write_release(ROWS), "dev"), "nested", (2,), (0,))
     scorer = Scorer("m", MiniLM(device="cpu"), pools)
-    tasks = [[Place(2, 0, query)] for query in range(3)]
+    tasks = [[PoolKey(2, 0, query)] for query in range(3)]
     expected = [[one.row for one in task] for task in run_tasks(scorer, tasks, 1)]
     fresh = Scorer("m", MiniLM(device="cpu"), pools)
     assert [[one.row for one in task] for task in run_tasks(fresh, tasks, 2)] == expected

@@ -3,31 +3,107 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.summary import summarise, write_summary
+from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.prices import Prices
-from recallbed.chat_models.session import Chats, open_chats
-from recallbed.corpus.material import Material
-from recallbed.corpus.pools import PoolSet, pool_hash
+from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.corpus.material import Material, gather
+from recallbed.corpus.pools import PoolSet, Strategy, pool_hash
 from recallbed.errors import UserError
+from recallbed.harness.configurations import Configuration
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name
 from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.progress import progress
-from recallbed.harness.run_folder import RunFolder, open_run, say_reused
+from recallbed.harness.run_folder import OnExisting, RunFolder, open_run, say_reused
 from retrievers.attempt import prepare
-from retrievers.base import Retriever
-from retrievers.registry import describe
-from task3.config import SweepConfig
+from retrievers.base import Retriever, RunContext
+from retrievers.registry import build_all, describe
+from retrievers.rerank.base import Reranker
 from task3.order_check import check_order
-from task3.scoring import Finished, Place, Scorer, Scores
-from task3.setup import chat_models_of, open_sweep, places_of, task_size
-from task3.workers import run_tasks
+from task3.pool_scoring import Finished, PoolKey, Scorer, Scores, chat_models_of, run_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class SweepConfig:
+    """One sweep: labelled retrievers over pools of several sizes.
+
+    `data` None is the embedded sample; `pools` and `distractors` None are what `corpus.material`
+    takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
+    which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
+    without repeats. `limit` takes the first queries of the file; the bank is unaffected.
+    `keep_going` goes on if the first ten rows of a label fail in the same way. `keep_scores` keeps
+    every score of every pool in scores.jsonl. `store` is the file of the
+    embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
+    `chat` says how the chat models that retrievers name are asked.
+    """
+
+    configurations: tuple[Configuration, ...]
+    data: Path | None = None
+    split: str = "dev"
+    pools: Strategy | None = None
+    pool_seeds: tuple[int, ...] = (0,)
+    distractors: tuple[int, ...] | None = None
+    ks: tuple[int, ...] = (1, 5, 10)
+    seed: int = 0
+    limit: int | None = None
+    workers: int = 1
+    out: Path | None = None
+    on_existing: OnExisting = "refuse"
+    retry_failed: bool = False
+    keep_going: bool = False
+    keep_scores: bool = False
+    store: Path | Callable[[], Path | None] | None = None
+    max_memory: int | None = None
+    chat: ChatOptions = field(default_factory=ChatOptions)
+
+
+QUERIES_A_TASK = 16
+
+
+def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, Retriever]]:
+    """The data and pools of a sweep, and its retrievers by label.
+
+    Raises UserError where reranking could change no figure of a label.
+    """
+    material = gather(
+        config.data,
+        config.split,
+        config.pools,
+        config.distractors,
+        config.pool_seeds,
+        config.limit,
+    )
+    bank = material.data.bank
+    run = RunContext(config.seed, bank, config.store, config.max_memory, chats=chats)
+    retrievers = build_all(config.configurations, run)
+    for label, retriever in retrievers.items():
+        depth = retriever.depth if isinstance(retriever, Reranker) else None
+        if depth is not None and depth <= min(config.ks):
+            raise UserError(
+                f"{label}: reranking the first {depth} cannot change R@{min(config.ks)} or beyond."
+                f" Set a larger {label}.depth, or a --k below {depth}"
+            )
+    return material, retrievers
+
+
+def pool_keys(pools: PoolSet) -> list[PoolKey]:
+    """All pools of a run in the order of its rows."""
+    return [PoolKey(*pool, query) for pool in pools.pools for query in range(len(pools.rows))]
+
+
+def task_size(config: SweepConfig, notes: Mapping[str, Any]) -> int:
+    """How many queries are scored, and their rows kept, at once.
+
+    With a chat model enough to keep its calls under way: some queries wait for their next turn.
+    """
+    return 2 * config.chat.in_flight if chat_models_of(notes) else QUERIES_A_TASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +121,7 @@ def run_sweep(config: SweepConfig) -> Outcome:
     another run, and where not one row could be scored.
     """
     if config.chat.dry_run:
-        raise UserError("a dry run scores nothing: task3.dry_run tells what a sweep would send")
+        raise UserError("a dry run scores nothing: task3.sweep_run tells what a sweep would send")
     with open_chats(config.chat) as chats:
         return _run(config, chats)
 
@@ -91,7 +167,7 @@ class Sweep:
     ) -> None:
         self.config, self.folder, self.pools, self.retrievers = config, folder, pools, retrievers
         self.prices = prices
-        self.places = places_of(pools)
+        self.keys = pool_keys(pools)
 
     def run(self) -> None:
         """Do what is left to do, failed rows included where they are to be tried again."""
@@ -102,8 +178,8 @@ class Sweep:
             kept -= sum(row["error"] is not None for row in self.folder.rows)
             self._retry_failed()
         for number, label in enumerate(self.retrievers):
-            done = len(self.folder.rows) - number * len(self.places)
-            self._fill(label, self.places[max(done, 0) :])
+            done = len(self.folder.rows) - number * len(self.keys)
+            self._fill(label, self.keys[max(done, 0) :])
         say_reused(kept, len(self.folder.rows) - kept)
 
     def _scorer(self, label: str) -> Scorer:
@@ -133,23 +209,23 @@ class Sweep:
                 prices[name] = {"in": price.tokens_in, "out": price.tokens_out}
         manifest["prices"] = prices
 
-    def _fill(self, label: str, places: Sequence[Place]) -> None:
-        """Score `places` and append their rows in order, as far as order allows at any time."""
-        if not places:
+    def _fill(self, label: str, keys: Sequence[PoolKey]) -> None:
+        """Score `keys` and append their rows in order, as far as order allows at any time."""
+        if not keys:
             return
-        waiting: dict[Place, Finished] = {}
+        waiting: dict[PoolKey, Finished] = {}
         following = 0
         ready: list[Finished] = []
-        begun = len(places) < len(self.places)
+        begun = len(keys) < len(self.keys)
         first = FirstFailures(label, keep_going=self.config.keep_going or begun)
-        for finished in self._score(label, places):
+        for finished in self._score(label, keys):
             waiting.update((one.place, one) for one in finished)
             seen = len(ready)
-            while following < len(places) and places[following] in waiting:
-                ready.append(waiting.pop(places[following]))
+            while following < len(keys) and keys[following] in waiting:
+                ready.append(waiting.pop(keys[following]))
                 following += 1
             first.see(one.row["error"] for one in ready[seen:])
-            if not first.decided and following < len(places):
+            if not first.decided and following < len(keys):
                 continue  # nothing of a run that stops at its first rows is kept
             self.folder.append(
                 [one.row for one in ready],
@@ -158,15 +234,15 @@ class Sweep:
             )
             ready = []
 
-    def _score(self, label: str, places: Sequence[Place]) -> Iterator[list[Finished]]:
+    def _score(self, label: str, keys: Sequence[PoolKey]) -> Iterator[list[Finished]]:
         started = time.perf_counter()
         scorer = self._scorer(label)
         self._check_order(label)
         seconds = round(time.perf_counter() - started, 4)
         self.folder.time(retriever=label, phase="prepare", seconds=seconds)
         notes = self.folder.manifest["notes"][label]
-        tasks = scorer.tasks(places, task_size(self.config, notes))
-        with progress(label, len(places)) as advance:
+        tasks = scorer.tasks(keys, task_size(self.config, notes))
+        with progress(label, len(keys)) as advance:
             for finished in run_tasks(scorer, tasks, self.config.workers):
                 yield finished
                 advance(len(finished))
@@ -188,10 +264,10 @@ class Sweep:
         scores: dict[int, Scores | None] = {}
         try:
             for number, label in enumerate(self.retrievers):
-                start = number * len(self.places)
+                start = number * len(self.keys)
                 failed = {
-                    self.places[i - start]: i
-                    for i in range(start, min(start + len(self.places), len(rows)))
+                    self.keys[i - start]: i
+                    for i in range(start, min(start + len(self.keys), len(rows)))
                     if rows[i]["error"] is not None
                 }
                 for finished in self._score(label, list(failed)) if failed else ():
@@ -203,20 +279,20 @@ class Sweep:
 
     def _check_kept_rows(self) -> None:
         """The rows already there must be the first rows of this plan."""
-        if len(self.folder.rows) > len(self.places) * len(self.retrievers):
+        if len(self.folder.rows) > len(self.keys) * len(self.retrievers):
             raise UserError(f"{self.folder.path}: holds more rows than this run has")
         hashes = [
             pool_hash(self.pools.texts(self.pools.pools[p.distractors, p.seed][p.query]))
-            for p in self.places[: len(self.folder.rows)]
+            for p in self.keys[: len(self.folder.rows)]
         ]
         for i, row in enumerate(self.folder.rows):
-            label = list(self.retrievers)[i // len(self.places)]
-            place = self.places[i % len(self.places)]
+            label = list(self.retrievers)[i // len(self.keys)]
+            place = self.keys[i % len(self.keys)]
             expected = (
                 label,
                 place.distractors,
                 self.pools.rows[place.query].benchmark_id,
-                hashes[i % len(self.places)],
+                hashes[i % len(self.keys)],
             )
             if tuple(row.get(k) for k in ("retriever", "distractors", "query", "pool")) != expected:
                 raise UserError(
@@ -241,3 +317,50 @@ def _fingerprint(
         "seed": config.seed,
         **({"kept": "scores"} if config.keep_scores else {}),
     }
+
+
+HEDGE = (
+    "tokens in: estimated where the tokenizer is a server's; tokens out and cost: the most that may"
+    " come; re-asks and calls that hang on earlier replies: counted as far as they are made when no"
+    " reply comes, so a run may make more calls or fewer"
+)
+
+
+def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
+    """By the models' names as given, what the sweep would send. Writes no run folder.
+
+    Every pool goes through every retriever that asks a model, and the rows are thrown away: a call
+    that isn't stored fails as not sent. Raises UserError as `run_sweep` does, and where no
+    retriever asks a model.
+    """
+    with open_chats(config.chat) as chats:
+        material, retrievers = open_sweep(config, chats)
+        for label, retriever in retrievers.items():
+            queries = (row.query for row in material.pools.rows)
+            prepare(label, retriever, queries, material.pools.memories)
+            notes = retriever.notes()
+            if not chat_models_of(notes):
+                continue
+            scorer = Scorer(label, retriever, material.pools)
+            keys = pool_keys(material.pools)
+            with progress(f"{label}, dry run", len(keys)) as advance:
+                for task in scorer.tasks(keys, task_size(config, notes)):
+                    scorer.run(task)
+                    advance(len(task))
+        plans = chats.plans()
+    if not plans:
+        raise UserError("--dry-run: no retriever here asks a chat model")
+    return plans
+
+
+def planned(chats: Chats) -> list[str]:
+    """What a dry run of another command came to. Raises UserError if it asks no model."""
+    plans = chats.plans()
+    if not plans:
+        raise UserError("--dry-run: no retriever here asks a chat model")
+    return report(plans)
+
+
+def report(plans: Mapping[str, Plan]) -> list[str]:
+    """A line a model, and what the figures are."""
+    return [*(plan.line(name) for name, plan in plans.items()), HEDGE]
