@@ -15,7 +15,7 @@ from judges.agreement import compare, describe
 from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
 from recallbed.errors import DataError, UserError
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 
 def table_of(a: Iterable[int], b: Iterable[int], levels: int) -> np.ndarray:
@@ -274,7 +274,7 @@ def test_the_command_prints_json_and_ends_with_2_for_a_users_mistake(tmp_path: P
 
 
 def test_the_numbers_of_the_docs_come_from_the_command_beside_them(tmp_path: Path) -> None:
-    text = (HOUSE / "docs" / "judge.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
     files = dict(re.findall(r"`(\w+\.jsonl)`:\n\n```json\n(.*?)```", text, re.DOTALL))
     assert set(files) == {"judge.jsonl", "people.jsonl"}
     for name, content in files.items():

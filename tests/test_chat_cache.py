@@ -20,7 +20,7 @@ from recallbed.chat_models import Cause, Failure, Message, Reply, ReplyCache, Re
 from recallbed.chat_models.cache import Stored, choose_cache, key_of
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.errors import UserError
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.scripted_server import Call, scripted_server
 
 
@@ -171,7 +171,7 @@ print(json.dumps([[r.text, r.usage.calls, r.usage.tokens_in] for r in replies]))
 def child(url: str, cache: Path, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, url, str(cache), str(count)]
     return subprocess.Popen(
-        command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

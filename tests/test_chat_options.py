@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from typer.main import get_command
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import task1.run
 import task1.score
@@ -27,7 +26,7 @@ import task4.score
 from recallbed.chat_models import ChatOptions, Chats, Message, Reply, Request
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
 from recallbed.errors import UserError
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 
@@ -232,7 +231,7 @@ def test_a_command_with_a_bad_proxy_shows_no_traceback(tmp_path: Path) -> None:
     command += ["--base-url", "http://127.0.0.1:9/v1", "--out", str(tmp_path / "run")]
     done = subprocess.run(
         [*command, "--replies", "none"],
-        cwd=HOUSE,
+        cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "ALL_PROXY": "socks5://127.0.0.1:1"},
         capture_output=True,
         text=True,

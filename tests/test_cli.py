@@ -7,15 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.curves import app as curves_app
 from recallbed.harness.cli import one_line_errors
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 MINE = """
 from retrievers import Retriever

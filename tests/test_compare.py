@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.compare import app
 from analysis.statistics import wilson
@@ -15,7 +14,7 @@ from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 
 @register("fails-on-odd-topics")

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.curves import app, curve_table, curves_of
 from analysis.frontier import app as frontier_app
@@ -23,7 +22,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 SIZES = (4, 10, 25)
 

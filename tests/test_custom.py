@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.compare import app as compare_app
 from analysis.curves import app as curves_app
@@ -30,7 +29,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.test_resume import (
     PROMISED,
     SLOW,

@@ -22,7 +22,7 @@ from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
 from task3.pool_scoring import PoolKey, Row, Scorer
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 from tests.test_encoder import rows_matter
 
 QUERY = "Which drink should I order this morning?"

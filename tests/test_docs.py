@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 
 def blocks(page: str, language: str) -> list[str]:
-    text = (HOUSE / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -38,21 +38,21 @@ def test_the_worked_example_runs_as_written(tmp_path: Path) -> None:
 
 def test_the_ten_lines_are_the_file() -> None:
     shown = blocks("docs/adding_a_retriever.md", "python")[0]
-    source = (HOUSE / "retrievers" / "overlap.py").read_text(encoding="utf-8")
+    source = (ROOT / "retrievers" / "overlap.py").read_text(encoding="utf-8")
     without_docstrings = re.sub(r'\n? *"""[^"]*"""\n', "\n", source)
     assert re.sub(r"\n+", "\n", without_docstrings).strip() == re.sub(r"\n+", "\n", shown).strip()
 
 
 def test_links_and_pictures_of_the_pages_exist() -> None:
-    for page in [HOUSE / "README.md", *(HOUSE / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 def test_the_readmes_commands_are_targets_of_the_makefile() -> None:
-    text = (HOUSE / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"(?:^ {4}|`)make (\w+)", text, re.MULTILINE))
     assert {"sweep", "test"} <= targets
     for target in targets:
-        call(["make", "--dry-run", target], HOUSE)
+        call(["make", "--dry-run", target], ROOT)

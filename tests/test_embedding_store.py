@@ -25,7 +25,7 @@ from retrievers import RunContext
 from retrievers.dense import MiniLM
 from task3.sweep import app as sweep_app
 from task3.sweep import app as sweeper
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 SPACE = {"weights": "w", "max_tokens": 8, "device": "cpu", "libraries": {"torch": "0"}}
 TEXTS = [f"Keeps {animal} in the {place}" for animal in ("hens", "bees") for place in "abcdefg"]

@@ -19,7 +19,7 @@ from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from recallbed.errors import UserError
 from task3.sweep import app
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.tiny_models import save_static
 
 NAME = "all-MiniLM-L6-v2"
@@ -101,7 +101,7 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
             "folder = resolve_model('invented/minilm-copy'); print(folder, model_hash(folder))",
         ],
         env={**kept, variable: str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        cwd=HOUSE,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,

@@ -13,9 +13,8 @@ from urllib.parse import quote
 import ir_measures
 import numpy as np
 import pytest
-from click.testing import Result
 from ir_measures import RR, P, R, ScoredDoc, Success, nDCG
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis import golds
 from analysis.export import app as export_app
@@ -28,7 +27,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import HOUSE, WriteRelease, write_lines
+from tests.kit import ROOT, WriteRelease, write_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 KS = (1, 3, 5)
@@ -679,7 +678,7 @@ def test_qrels_hold_the_golds_alone(place: Path) -> None:
 def test_help_and_faults_as_a_user_types_them(place: Path, module: str) -> None:
     def shell(*words: str) -> subprocess.CompletedProcess[str]:
         words = (sys.executable, "-m", module, *words)
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=HOUSE)
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
 
     help_ = shell("--help")
     assert help_.returncode == 0

@@ -22,7 +22,7 @@ from recallbed.harness.run_folder import encode_row, read_manifest
 from retrievers.base import Retriever, RetrieverError
 from task3.score import app as score_app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 
 OTHER = ["q0", "a b", "50 %", "茶/tea", "x#y", "q5", "q6", "q7"]
 

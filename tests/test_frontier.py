@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.frontier import app
 from analysis.frontier_picture import draw_frontier
@@ -23,7 +22,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 QUERIES = 8
 

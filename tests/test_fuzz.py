@@ -27,7 +27,7 @@ from recallbed.errors import UserError
 from task3.predict import app as predictor
 from task3.score import score_file
 from task3.sweep import app as sweeper
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS, objects
 
 INPUTS = {"loader": 600, "validator": 400, "run folder": 500, "predictions": 500}

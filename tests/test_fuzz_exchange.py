@@ -28,7 +28,7 @@ from recallbed.corpus.validate import validate
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.test_fuzz import (
     DEPTH,
     KINDS,

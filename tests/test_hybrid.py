@@ -26,7 +26,7 @@ from retrievers.overlap import Overlap
 from retrievers.registry import build_all
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 TEXTS = ("likes tea", "has a cat", "runs on Sundays", "likes tea and cats")
 SMALL = [Memory(text) for text in TEXTS]

@@ -18,7 +18,7 @@ from indexes.copy import app as copy_app
 from indexes.memory_store import MemoryStore
 from indexes.milvus import Milvus
 from indexes.search import app as search_app
-from tests.conftest import write_lines
+from tests.kit import write_lines
 
 TEXTS = [f"Keeps {a} in the {p}" for a in ("hens", "bees", "goats") for p in ("shed", "attic")]
 LINES = [{"text": text, "id": 100 + i * 3} for i, text in enumerate([*TEXTS, "喜欢喝绿茶"])]

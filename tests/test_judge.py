@@ -32,7 +32,7 @@ from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.cli import one_line_errors
 from recallbed.harness.failures import without_reason
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 JSON = Any
@@ -71,7 +71,7 @@ def judge_all(chat: Any, judge: UsedMemoryJudge, answers: list[str]) -> list[Any
 
 
 def test_the_prompts_are_package_data_with_a_version_and_evidence_first() -> None:
-    files = {p.stem for p in (HOUSE / "judges" / "prompts").iterdir()}
+    files = {p.stem for p in (ROOT / "judges" / "prompts").iterdir()}
     assert files == PROMPTS
     for name in PROMPTS:
         prompt = read_prompt(name)
@@ -547,7 +547,7 @@ def test_hard_case_46_rate_limits_are_no_wrong_answers() -> None:
     assert found.score.mean == 1.0
     line = "1.0000 [0.6457, 1.0000], 7 of 10 judged, coverage 0.7; unjudged: rate limited 3"
     assert found.line() == line
-    assert line in (HOUSE / "docs" / "judge.md").read_text(encoding="utf-8")
+    assert line in (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
     assert found.require("answers") is found
     assert found.as_json()["coverage"] == 0.7
 
@@ -738,7 +738,7 @@ def marks_stand_once_and_every_line_is_ours_or_quoted(prompt: str) -> list[str]:
 def recorded() -> Path:
     """The recorded judge items, which lie beside the benchmark's data."""
     named = os.environ.get("ALPSBENCH_DATA")
-    above = Path(named).parent if named else HOUSE.parent / "shared" / "alpsbench"
+    above = Path(named).parent if named else ROOT.parent / "shared" / "alpsbench"
     folder = above / "recorded" / "dev" / "judge"
     if not folder.is_dir():
         pytest.skip(f"no recorded judge items at {folder}; set ALPSBENCH_DATA")
@@ -765,7 +765,7 @@ def test_every_recorded_item_parses(recorded: Path) -> None:
     assert found["task1.jsonl"]["unjudged"] == {"no verdict recorded": 4}
     assert found["task4_ability5.jsonl"]["unjudged"] == {}
     assert found["task4_ability5.jsonl"]["repairs"] == {"a grade is missing": 4}
-    shown = (HOUSE / "docs" / "judge.md").read_text(encoding="utf-8")
+    shown = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
     for name, numbers in table.items():
         assert f"| {name} | {' | '.join(map(str, numbers))} |" in shown
 
@@ -898,7 +898,7 @@ def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> Non
 
 
 def test_the_example_of_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (HOUSE / "docs" / "judge.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     with scripted_server(lambda call: YES) as server, redirect_stdout(io.StringIO()) as shown:
         monkeypatch.setenv("RECALLBED_BASE_URL", server.url)

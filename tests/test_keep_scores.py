@@ -16,7 +16,7 @@ from retrievers import RetrieverError, build
 from retrievers.base import RunContext
 from retrievers.overlap import Overlap
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 NAMES = ("rows.jsonl", "scores.jsonl", "summary.json")
 LABELS = (Configuration("overlap", "overlap", {}), Configuration("random", "random", {}))

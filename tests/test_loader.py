@@ -17,7 +17,7 @@ from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.task3 import load_task3
 from task3.sweep import app
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 
 ROWS = [
     ("which drink in the evening", ["sips mint tea", "mends clocks", "keeps two hens"], 0),

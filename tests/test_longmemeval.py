@@ -23,7 +23,7 @@ from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.longmemeval import Level, read_longmemeval
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 Instance = dict[str, Any]
 
@@ -423,7 +423,7 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
         "turn",
     ]
     with subprocess.Popen(
-        [*command, "--out", out / "out.jsonl"], cwd=HOUSE, stderr=subprocess.PIPE, text=True
+        [*command, "--out", out / "out.jsonl"], cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:
         with pipe.open("wb"):  # waits until the command opens it, and then the command waits
             assert len(list(out.iterdir())) == 1, "the draft is there"
@@ -557,7 +557,7 @@ def test_converted_and_swept(tmp_path: Path) -> None:
             [sys.executable, "-m", module, *map(str, arguments)],
             capture_output=True,
             text=True,
-            cwd=HOUSE,
+            cwd=ROOT,
             timeout=120,
             check=True,
         )

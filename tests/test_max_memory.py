@@ -15,7 +15,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_size
 from retrievers import RunContext
 from retrievers.dense import MiniLM
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 
 def filled(limit: int | None, tmp_path: Path) -> VectorTable:

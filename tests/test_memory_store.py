@@ -30,7 +30,7 @@ from memory_systems.store import MemoryStore, RepeatedMemory, StaleMemory, repla
 from recallbed.chat_models import ReplyCache
 from recallbed.corpus.records import Evidence, MemoryItem
 from recallbed.errors import UserError
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.test_docs import blocks
 
 
@@ -359,7 +359,7 @@ for wish in sys.stdin:
 def child(code: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *words],
-        cwd=HOUSE,
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -721,7 +721,7 @@ def test_the_page_does_what_it_says(
     names["count_up"](store, "bo")
     assert texts(store, "bo") == ["8"]
     shown = run("memories.sqlite", "--user", "ana").stdout.splitlines()
-    page = (HOUSE / "docs" / "memory_store.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "memory_store.md").read_text(encoding="utf-8")
     told = [line[4:] for line in page.partition("how they came:\n\n")[2].splitlines()][: len(shown)]
 
     def timeless(lines: list[str]) -> list[str]:

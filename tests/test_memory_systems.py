@@ -39,7 +39,7 @@ from retrievers import Retriever, Scored
 from retrievers import Usage as RetrieverUsage
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.perfect_assistant import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 from tests.test_docs import blocks, call
@@ -625,7 +625,7 @@ def test_the_pages_example_runs_as_written(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_system_and_setting() -> None:
-    page = (HOUSE / "docs" / "memory_systems.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "memory_systems.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", page, re.MULTILINE))
     for name in OURS:
         assert name in rows

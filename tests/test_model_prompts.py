@@ -22,7 +22,7 @@ from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build
 from retrievers.dense import Dense
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 from tests.tiny_models import save_static, static
 
 WORDS = {

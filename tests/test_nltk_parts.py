@@ -8,7 +8,7 @@ from pathlib import Path
 from nltk.stem import PorterStemmer, SnowballStemmer
 
 from indexes.nltk_parts import nltk_parts
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 HEAVY = ("sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib")
 
@@ -32,7 +32,7 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
         f"app(['--retriever', 'bm25', '--out', {str(tmp_path / 'run')!r}])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=HOUSE, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
     loaded = json.loads(done.stdout)
     assert "task3.pool_scoring" in loaded, done.stderr
@@ -51,6 +51,6 @@ def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
         "print(stem('книгами'))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=HOUSE, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
     assert done.stdout == SnowballStemmer("russian").stem("книгами") + "\n", done.stderr

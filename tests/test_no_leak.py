@@ -20,7 +20,7 @@ from retrievers.overlap import Overlap
 from task1.run import app as extract
 from task2.run import app as update
 from task4.run import app as utilize
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import scripted_server
 

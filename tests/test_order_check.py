@@ -14,7 +14,7 @@ from retrievers.base import Retriever
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker
 from task3 import predict, sweep, tune
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps {i}"], i % 3)

@@ -38,7 +38,7 @@ from task3.exclusions import read_exclusions
 from task3.score import app as score_app
 from task3.sweep_run import SweepConfig, run_sweep
 from task4.score import app as task4_app
-from tests.conftest import HOUSE, WriteRelease, write_lines
+from tests.kit import ROOT, WriteRelease, write_lines
 
 LONG = "long " * 200
 """Makes a hundred rows longer than a pipe's buffer of 64 KB."""
@@ -175,7 +175,7 @@ def test_a_process_substitution_is_scored_whole(tmp_path: Path) -> None:
     found = subprocess.run(
         ["bash", "-c", '"$0" -m task3.score <(cat "$1") --json', sys.executable, "rows.jsonl"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,

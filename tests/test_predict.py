@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
@@ -22,7 +21,7 @@ from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recallbed.corpus.layout import sample_root
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.scripted_server import Call, scripted_server
 
 NOT_RUN = {
@@ -25,14 +25,14 @@ NOT_RUN = {
 
 def commands() -> list[list[str]]:
     """The words of every indented command of the README, without its comment."""
-    text = (HOUSE / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = re.findall(r"^ {4}((?:python -m|make) .*)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
 
 
 def block(begin: str) -> str:
     """The indented block of the README that begins so."""
-    text = (HOUSE / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(rf"^ {{4}}{re.escape(begin)}.*(?:\n(?: {{4}}.*)?)*", text, re.MULTILINE)
     assert found is not None
     return re.sub(r"^ {4}", "", found[0], flags=re.MULTILINE)

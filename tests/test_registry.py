@@ -17,7 +17,7 @@ from retrievers import Retriever, RunContext, build, find, names, overlap, regis
 from retrievers.bm25 import BM25
 from retrievers.registry import describe
 from task3.sweep import app
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 
 OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
 OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
@@ -94,7 +94,7 @@ def test_every_file_of_the_room_is_discovered() -> None:
 def test_discovery_needs_no_earlier_import() -> None:
     code = "from retrievers import names; print(*names())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=HOUSE, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
     assert done.stdout.split() == OURS
 
@@ -381,7 +381,7 @@ def test_a_sweep_with_workers_finds_the_users_class_and_is_shadowed_by_nothing(
             *(*words, "--workers", "2", "--out", "run"),
         ],
         cwd=home,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -26,7 +26,7 @@ from retrievers.rerank.prompting import PromptReranker
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import PromptRerankerContract
 from retrievers.testing import RetrieverContract
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -334,7 +334,7 @@ def test_a_reranker_over_a_reranker_adds_up_what_both_took() -> None:
 
 
 def test_the_reranker_of_the_docs_works_as_written() -> None:
-    page = (HOUSE / "docs" / "reranking.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reranking.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     made: dict[str, Any] = {"__name__": "one_look"}
     exec(example, made)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis import golds
 from analysis.metrics import recall_at
@@ -26,7 +25,7 @@ from retrievers.attempt import attempt
 from retrievers.overlap import Overlap
 from task3.sweep import app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown

@@ -16,7 +16,7 @@ from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -167,10 +167,10 @@ def test_killed_half_way_and_resumed_it_repeats_no_call_whose_reply_was_stored(
 
         def run(folder: Path) -> list[Call]:
             known = len(server.calls)
-            subprocess.run([*command, server.url, str(folder)], cwd=HOUSE, check=True)
+            subprocess.run([*command, server.url, str(folder)], cwd=ROOT, check=True)
             return server.calls[known:]
 
-        victim.append(subprocess.Popen([*command, server.url, str(out)], cwd=HOUSE, env=os.environ))
+        victim.append(subprocess.Popen([*command, server.url, str(out)], cwd=ROOT, env=os.environ))
         assert victim[0].wait() == -signal.SIGKILL
         before = list(server.calls)
         with sqlite3.connect(out.with_suffix(".sqlite")) as replies:

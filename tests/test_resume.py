@@ -20,7 +20,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from task3.order_check import SAMPLE
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
 SLOW = """

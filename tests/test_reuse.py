@@ -9,7 +9,7 @@ import pytest
 from recallbed.chat_models import ChatOptions
 from recallbed.harness.configurations import parse_configurations
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 

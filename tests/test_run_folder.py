@@ -22,7 +22,7 @@ from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
 from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 KEYS = [
     "query",

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.statistics import Bootstrap
 from recallbed.corpus.predictions import meant_ids
 from recallbed.harness.fingerprint import canonical
 from task3.score import app, score_file
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.export import app as export_app
 from recallbed.corpus import Memory
@@ -22,7 +21,7 @@ from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import write_lines
+from tests.kit import write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}

@@ -19,7 +19,7 @@ from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
 from task3.pool_scoring import PoolKey, Row, Scorer
 from task3.sweep import app
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 ROWS = [
     ("any tea at home", ["drinks tea at home", "has a cat", "sleeps late"], 0),

@@ -17,7 +17,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 
 class FailsOnEven(Retriever):

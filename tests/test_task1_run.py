@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_rows
 from memory_systems.base import Action, Operation, SystemFailure
@@ -26,7 +25,7 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
 from task1.run import app
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
 
@@ -231,7 +230,7 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
 
         server.choose = kill
         again = (*told, "--out", broken, "--replies", replies)
-        child.append(subprocess.Popen(command(*again), cwd=HOUSE, stderr=subprocess.DEVNULL))
+        child.append(subprocess.Popen(command(*again), cwd=ROOT, stderr=subprocess.DEVNULL))
         assert child[0].wait() == -signal.SIGKILL
         done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
         assert len(done) < 20
@@ -272,13 +271,13 @@ def test_a_row_that_was_stored_but_not_kept_is_done_afresh(
         *("--system", "tests.test_task1_run:DiesOnce", "--data", data, "--out", out),
         *("--in-flight", 1),
     )
-    first = subprocess.run(command(*words), cwd=HOUSE, capture_output=True, check=False)
+    first = subprocess.run(command(*words), cwd=ROOT, capture_output=True, check=False)
     assert first.returncode == -signal.SIGKILL
     assert [row["item"] for row in rows_of(out)] == ["s0__0", "s1__1"]
     before = MemoryStore(out / "memory.sqlite")
     assert len(before.memories("s2__2")) == 2
     before.close()
-    subprocess.run(command(*words, "--resume"), cwd=HOUSE, check=True, capture_output=True)
+    subprocess.run(command(*words, "--resume"), cwd=ROOT, check=True, capture_output=True)
     assert [len(row["memory_items"]) for row in rows_of(out, "predictions.jsonl")] == [2] * 5
     # Not those of before under new ids, and no trace of them in the history.
     again = rows_of(out)[2]["result"]
@@ -454,7 +453,7 @@ def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
         (("--system", "mem0"), "--chat-model"),
         (("--system", "mem0", "--chat-model", "sesame"), "no chat model `sesame`"),
         (("--system", "no.such:Thing"), "cannot be imported"),
-        (("--system", "tests.conftest:HOUSE"), "not a subclass"),
+        (("--system", "tests.kit:ROOT"), "not a subclass"),
         (("--system", "turns", "--system-set", "k"), "KEY=VALUE"),
         (("--system", "turns", "--system-set", "k=2", "--system-set", "k=3"), "set twice"),
         (("--system", "turns", "--system-set", "wings=2"), "no setting `wings`"),
@@ -500,7 +499,7 @@ def test_help_answers_without_heavy_libraries() -> None:
         "print([m for m in ('torch', 'openai', 'nltk', 'scipy', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from indexes.language import language_of
 from memory_scoring import exact_pairs, mean_score, similar_pairs
@@ -25,7 +24,7 @@ from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
 from task1.score import app, score_file
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.scripted_server import Call, scripted_server
 
 JSON = Any

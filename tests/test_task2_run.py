@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_rows
 from memory_systems.base import Action, Operation
@@ -24,7 +23,7 @@ from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.corpus.task2 import TASK2
 from task2.run import app
 from task2.update import ADDITION, MODIFICATION, RETENTION, with_official_ids
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
 from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
@@ -281,7 +280,7 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
         again = [*map(str, (*told, "--out", broken, "--replies", replies))]
         child.append(
             subprocess.Popen(
-                [sys.executable, "-m", "task2.run", *again], cwd=HOUSE, stderr=subprocess.DEVNULL
+                [sys.executable, "-m", "task2.run", *again], cwd=ROOT, stderr=subprocess.DEVNULL
             )
         )
         assert child[0].wait() == -signal.SIGKILL

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memory_scoring import Pair
 from memory_scoring.score_options import ScoreOptions
@@ -22,7 +21,7 @@ from retrievers.base import Retriever, RetrieverError
 from task2.actions import Action, Deed, Update, action_figures, deeds
 from task2.localisation import best_over_turns, changed, localisation
 from task2.score import app, score_file
-from tests.conftest import write_lines
+from tests.kit import write_lines
 
 JSON = Any
 KEPT, CHANGED, NEW = Action.RETENTION, Action.MODIFICATION, Action.ADDITION

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from recallbed.corpus.material import gather
 from recallbed.corpus.records import Memory
@@ -21,7 +20,7 @@ from retrievers.base import Retriever
 from task3 import answer, score
 from task3.answer_run import ask, shuffled
 from task3.use import overlap
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
 
 TOPICS = ("tea", "chess", "violin", "cactus", "harbour", "cheese", "kayak", "comet")

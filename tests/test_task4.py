@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from judges.verdicts import Grades, Judged
 from memory_systems.base import Response, SystemFailure
@@ -30,7 +29,7 @@ from task4.figures import judged
 from task4.found import Stored, find, likeness, names_the_memory, recognise
 from task4.questions import questions_of
 from task4.rows import read_rows
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.scripted_server import Call, scripted_server
 
 SYSTEMS = sorted({*names(), "extractive"})
@@ -390,7 +389,7 @@ def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
         ]
         process = subprocess.Popen(
             [sys.executable, "-m", "task4.run", *words, "--out", str(tmp_path / "run")],
-            cwd=HOUSE,
+            cwd=ROOT,
             env=dict(os.environ),
             stderr=subprocess.DEVNULL,
         )

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from typer import Typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import analysis.compare
 import analysis.curves
@@ -34,7 +33,7 @@ from memory_systems.store import MemoryStore
 from recallbed.corpus.records import MemoryItem
 from recallbed.harness.progress import progress
 from recallbed.harness.terminal import note, one_line, say, say_json, visible
-from tests.conftest import HOUSE, WriteRelease, write_lines
+from tests.kit import ROOT, WriteRelease, write_lines
 from tests.test_task2_score import GOLD, as_json
 from tests.test_task2_score import release as task2_release
 
@@ -102,8 +101,8 @@ def test_everything_is_printed_by_one_module() -> None:
     """What prints on its own could print text from outside as it comes."""
     printing = {"print", "echo", "secho", "Console"}
     for package in PACKAGES:
-        for path in (HOUSE / package).rglob("*.py"):
-            if path == HOUSE / "harness" / "terminal.py":
+        for path in (ROOT / package).rglob("*.py"):
+            if path == ROOT / "harness" / "terminal.py":
                 continue
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Call):

@@ -26,7 +26,7 @@ from recallbed.corpus.records import (
 )
 from recallbed.corpus.stream import stream
 from recallbed.corpus.tracks import NAMES, track, tracks_in
-from tests.conftest import write_lines
+from tests.kit import write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
 SAMPLE = sample_root() / "dev"

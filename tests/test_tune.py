@@ -24,7 +24,7 @@ from task3.folds import folds_of
 from task3.grid import configured, parse_grid
 from task3.order_check import SAMPLE
 from task3.tuning import tune as fit
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 ANIMALS = ("cat", "dog", "horse", "parrot", "rabbit", "hamster", "turtle", "goat")
 PLACES = ("garden", "kitchen", "office", "cellar", "attic", "barn")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recallbed.harness.users_code import late_modules
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps until ten {i}"], 0)
@@ -42,7 +42,7 @@ def sweep(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,

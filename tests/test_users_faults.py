@@ -24,7 +24,7 @@ from task2.localisation import localisation
 from task2.score import app as task2_app
 from task3.sweep_run import SweepConfig, run_sweep
 from task3.tune import app as tune_app
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 POOL = [Memory("likes tea"), Memory("has cat")]
 GIVEN = (MemoryItem("Likes green tea", "m1"), MemoryItem("Has a cat", "m2"))

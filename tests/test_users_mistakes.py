@@ -12,7 +12,7 @@ from recallbed.errors import UserError
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import open_run
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 
 ROWS = [
     (f"what of number {i}", [f"likes {i}", f"has {i} at home", f"sleeps until {i}"], 0)
@@ -41,7 +41,7 @@ def shell(place: Path, *words: str, task: str = "task3.sweep") -> subprocess.Com
     return subprocess.run(
         command,
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -17,7 +17,7 @@ from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import SHOWN, app, validate
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, small_row, write_track
 
 # The table of the README of the public part of `dev`.
@@ -50,7 +50,7 @@ def shell(*arguments: object, **environment: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         errors="replace",
-        cwd=HOUSE,
+        cwd=ROOT,
         env={**os.environ, **environment},
         timeout=120,
         check=False,
@@ -639,7 +639,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback(sample: Path) -> None:
         [sys.executable, "-m", "recallbed.corpus.validate", str(sample)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=HOUSE,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     process.stdout.close()
@@ -685,7 +685,7 @@ def test_100_000_rows_of_task_1_stream_through_in_under_500_mb(tmp_path: Path) -
         [sys.executable, "-c", MEASURE, str(tmp_path)],
         capture_output=True,
         text=True,
-        cwd=HOUSE,
+        cwd=ROOT,
         timeout=300,
         check=True,
     )

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from recallbed.corpus.validate import SHOWN, app
-from tests.conftest import HOUSE, write_lines
+from tests.kit import ROOT, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, write_track
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
@@ -162,7 +162,7 @@ def test_as_a_user_types_it_in_a_terminal_without_unicode(own: Path) -> None:
     done = subprocess.run(
         words,
         capture_output=True,
-        cwd=HOUSE,
+        cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         timeout=60,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -26,13 +26,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of an environment that holds the wheel and its base dependencies."""
     place = tmp_path_factory.mktemp("wheel")
     source = place / "source"
-    run("git", "clone", "--quiet", HOUSE, source, cwd=place)
+    run("git", "clone", "--quiet", ROOT, source, cwd=place)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     run(*pip, "wheel", "--no-deps", "-w", place, source, cwd=place)
     venv.create(place / "env", with_pip=True)
     [wheel] = place.glob("recallbed-*.whl")
     python = place / "env" / "bin" / "python"
-    constraints = HOUSE / "constraints.txt"
+    constraints = ROOT / "constraints.txt"
     run(python, *pip[1:], "install", "-c", constraints, wheel, cwd=place)
     return place / "env" / "bin"
 
@@ -74,7 +74,7 @@ def test_a_users_class_in_the_working_folder(installed: Path, tmp_path: Path) ->
 
 
 def test_every_module_and_prompt_is_in_it(installed: Path) -> None:
-    listed = run("git", "ls-files", "*.py", "*/prompts/*.md", cwd=HOUSE).stdout.splitlines()
+    listed = run("git", "ls-files", "*.py", "*/prompts/*.md", cwd=ROOT).stdout.splitlines()
     files = [name for name in listed if not name.startswith(("benchmarks/", "tests/"))]
     assert len(files) > 150
     code = "import recallbed, pathlib; print(pathlib.Path(recallbed.__file__).parents[1])"

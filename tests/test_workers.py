@@ -21,7 +21,7 @@ from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 
 HANG = 120  # seconds after which a process that should have ended has hung
 SUBJECTS = ["tea", "绿茶", "the sea", "chess", "la montaña", "old maps", "snow", "jazz"]
@@ -53,7 +53,7 @@ def sweep(release: Path, out: Path, retriever: str, workers: int, *settings: str
     return (out / "rows.jsonl").read_bytes()
 
 
-def python(*words: object, cwd: Path = HOUSE, **env: str) -> subprocess.CompletedProcess[str]:
+def python(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,

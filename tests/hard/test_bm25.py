@@ -19,7 +19,7 @@ from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
 from task3.sweep import app
 from task3.sweep_run import SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 KS = (1, 5, 10)
 

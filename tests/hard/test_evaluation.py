@@ -27,7 +27,7 @@ from analysis.tables import build_table, remarks
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:

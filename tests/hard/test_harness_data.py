@@ -27,7 +27,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.sweep import app
 from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.conftest import WriteRelease, write_lines
+from tests.kit import WriteRelease, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 913\n"

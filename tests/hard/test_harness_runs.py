@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from task3.sweep import app
-from tests.conftest import WriteRelease
+from tests.kit import WriteRelease
 
 OWN = """
 from retrievers import Retriever

@@ -22,7 +22,7 @@ from retrievers import Retriever
 from retrievers.dense import MiniLM
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
 from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.conftest import HOUSE, WriteRelease
+from tests.kit import ROOT, WriteRelease
 
 NAME = "all-MiniLM-L6-v2"
 ROWS = [
@@ -257,7 +257,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, *names],
         env={**kept, "HF_HOME": str(home), "HF_HUB_CACHE": str(home / "hub")},
-        cwd=HOUSE,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,

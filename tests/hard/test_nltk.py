@@ -20,7 +20,7 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from task3.sweep import app
-from tests.conftest import HOUSE
+from tests.kit import ROOT
 
 ROOMS = ("analysis", "corpus", "harness", "indexes", "retrievers", "task3")
 # A network that is not there, and that writes down who asked for it.
@@ -56,7 +56,7 @@ class CleanMachine:
         env |= {
             "NLTK_DATA": str(self.nltk_data),
             "HOME": str(self.home),
-            "PYTHONPATH": os.pathsep.join((str(self.site), str(HOUSE))),
+            "PYTHONPATH": os.pathsep.join((str(self.site), str(ROOT))),
             "ASKED_FOR_NETWORK": str(self.asked),
             "PYTHONIOENCODING": "utf-8",
         }
@@ -131,7 +131,7 @@ def test_row_09_a_whole_sweep_needs_no_data(clean: CleanMachine) -> None:
 
 def test_row_10_no_code_of_ours_downloads_anything() -> None:
     """A download that fails returns False and prints; what never downloads can't fail so."""
-    for path in (path for room in ROOMS for path in (HOUSE / room).rglob("*.py")):
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 used = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -143,7 +143,7 @@ def test_row_10_no_code_of_ours_downloads_anything() -> None:
                 name.startswith(("nltk.download", "nltk.corpus", "nltk.data")) for name in used
             ), f"{path}:{node.lineno}"
     for name in ("Makefile", ".ci/run", "pyproject.toml"):
-        text = (HOUSE / name).read_text(encoding="utf-8")
+        text = (ROOT / name).read_text(encoding="utf-8")
         assert "nltk.download" not in text, name
         assert "nltk_data" not in text, name
 

@@ -22,7 +22,7 @@ from recallbed.corpus import DataError
 from recallbed.corpus.jsonl import read_jsonl
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import TrackReport, validate
-from tests.conftest import write_lines
+from tests.kit import write_lines
 from tests.test_tracks import INPUT, REFERENCE, read, small_row, write_track
 
 BOM = b"\xef\xbb\xbf"

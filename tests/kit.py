@@ -1,0 +1,131 @@
+"""What many tests need: commands and their outcome, one-line errors, small data, rows of a run."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+ROOT = Path(__file__).parents[1]
+# Only a hang ends a test by time: far above what a loaded machine needs.
+HANG = 300
+
+Process = subprocess.CompletedProcess[str]
+WriteRelease = Callable[..., Path]
+
+
+# Commands
+
+
+def run(app: Typer, *words: object, code: int | None = None) -> Result:
+    """Run a command in this process; an exception that is not an exit fails the test."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(result.exception, SystemExit | None), repr(result.exception)
+    assert code in (None, result.exit_code), result.output
+    return result
+
+
+def run_json(app: Typer, *words: object) -> Any:
+    """What a command prints with `--json`; it must succeed."""
+    return json.loads(run(app, *words, "--json", code=0).stdout)
+
+
+def python(
+    *words: object, cwd: Path | None = None, code: int | None = 0, **environment: str
+) -> Process:
+    """Run the interpreter in a process of its own (`python("-m", "task3.sweep", ...)`)."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert code in (None, done.returncode), done.stderr
+    return done
+
+
+def one_line_error(done: Result | Process, *parts: object, after_notes: bool = False) -> str:
+    """Assert exit code 2, nothing on stdout and one line of stderr that holds `parts`; return it.
+
+    `after_notes`: warnings and progress may stand above the error.
+    """
+    if isinstance(done, Result):
+        assert isinstance(done.exception, SystemExit), repr(done.exception)
+    code = done.exit_code if isinstance(done, Result) else done.returncode
+    assert (code, done.stdout) == (2, ""), (code, done.stdout, done.stderr)
+    lines = done.stderr.splitlines()
+    assert after_notes or len(lines) == 1, done.stderr
+    [line] = [line for line in lines if line.startswith("error: ")]
+    for part in parts:
+        assert str(part) in line, line
+    return line
+
+
+# Files
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_lines(path: Path | str) -> list[Any]:
+    """The values of a JSON-lines file; its last line must be whole."""
+    *lines, rest = Path(path).read_text(encoding="utf-8").split("\n")
+    assert rest == "", f"{path} ends inside a line"
+    return [json.loads(line) for line in lines]
+
+
+def read_json(path: Path | str) -> Any:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def rows_of(run: Path | str) -> list[dict[str, Any]]:
+    """The rows of a run folder."""
+    return read_lines(Path(run, "rows.jsonl"))
+
+
+def write_release(
+    root: Path,
+    rows: Sequence[tuple[str, Sequence[str], int]],
+    *,
+    size: int | None = None,
+    own: dict[str, list[str]] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Path:
+    """Write a task 3 release with rows `(query, texts, position of the gold)`; return `root`.
+
+    The split is `dev`, the folder `task3/d<size>`, by default the number of distractors of row 0;
+    `own` gives the memories of a session's task 1.
+    """
+    folder = root / "dev" / "task3" / f"d{size or max(len(rows[0][1]) - 1, 1)}"
+    inputs, references = [], []
+    for number, (query, texts, gold) in enumerate(rows):
+        name = f"q{number}"
+        candidates = [
+            {"memory_id": ids[i] if ids else f"m{i}", "value": text, "label": "Preferences/Food"}
+            for i, text in enumerate(texts)
+        ]
+        head = {"benchmark_id": name, "task": "task3", "session_id": name}
+        given = {"candidate_memories": candidates, "query": query}
+        inputs.append({**head, "stratum": "secret", "input": given})
+        chosen = candidates[gold]
+        answer = {"selected_memory_id": chosen["memory_id"], "selected_memory": chosen}
+        references.append({**head, "gold": answer})
+    write_lines(folder / "model_input.jsonl", inputs)
+    write_lines(folder / "reference_output.jsonl", references)
+    if own:
+        items = [
+            {"session_id": session, "gold": {"memory_items": [{"value": text} for text in texts]}}
+            for session, texts in own.items()
+        ]
+        write_lines(root / "dev" / "task1" / "reference_output.jsonl", items)
+    return root
