@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test cover lint curve clean
+.PHONY: sweep test cover lint curve docs clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -29,6 +29,10 @@ curve: $(VENV)/.test
 		--retriever hybrid --out runs/sample-curve --overwrite
 	$(VENV)/bin/python -m analysis.curves runs/sample-curve --out docs/sample_curve.png
 
+# The pages of docs/ and the API reference as a site in build/site. Broken links and anchors fail.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --clean
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -43,6 +47,10 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.lint: $(VENV)/.test
 	$(PIP) -e '.[lint]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) -e '.[docs]'
 	touch $@
 
 clean:
