@@ -43,7 +43,8 @@ def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[l
 
     A query with a failed row is left out.
     """
-    from analysis.golds import recall, ties_of
+    from analysis.metrics import Recall
+    from analysis.rows import ties_of
 
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in run.rows:
@@ -52,7 +53,7 @@ def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[l
     return {
         query: (
             [row["pool"] for row in rows],
-            sum(recall(k, ties_of(row)) for row in rows) / len(rows),
+            sum(Recall(k).value(ties_of(row)) for row in rows) / len(rows),
         )
         for query, rows in found.items()
         if all(row["error"] is None for row in rows)

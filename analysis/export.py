@@ -1,15 +1,299 @@
-"""`python -m analysis.export RUN --out FOLDER`: a run as TREC files, pools or predictions."""
+"""A finished run as TREC files, pools or predictions: `python -m analysis.export`."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
+from analysis.metrics import ranked
+from analysis.official import prediction_row
+from analysis.rows import TOP, failed_row, scored_row
+from analysis.runs import Run, read_run
+from analysis.trec import documents, qrel_lines, run_lines
+from recallbed.corpus.custom import is_custom
+from recallbed.corpus.material import Material, gather
+from recallbed.corpus.pools import STRATEGIES, Pool
+from recallbed.corpus.records import Task3Row
+from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App
+from recallbed.harness.checksums import unseal
+from recallbed.harness.cli import one_line_errors
+from recallbed.harness.files import file_name, write_atomically
+from recallbed.harness.fingerprint import difference
+from recallbed.harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count
+from recallbed.harness.terminal import note, say
 
 app = App()
+_PLACE = ("query", "retriever", "distractors", "pool")
+_RANKS = (*_PLACE, "gold", "above", "tied", "top")
+
+
+def _ignore(line: str) -> None:
+    """What is told without a listener."""
+
+
+class _Cell(NamedTuple):
+    label: str
+    size: int
+    seed: int
+
+
+def material_of(run: Run, data: Path | None) -> Material:
+    """The pools that a run was made on, built again from `data`.
+
+    Raises UserError where `data` (the embedded sample where it is None) isn't what it was made on.
+    """
+    made_on, pools = _origin(run)
+    if data is None and not made_on["sample"]:
+        raise UserError(
+            f"{run.path}: was made on other data than the sample."
+            " Give --data what the sweep was given"
+        )
+    own = data is not None and is_custom(data)
+    material = gather(
+        data,
+        made_on["split"],
+        pools["strategy"],
+        None if own and pools["strategy"] == "released" else pools["distractors"],
+        pools["seeds"],
+        made_on["queries"],
+    )
+    found = difference({"data": made_on, "pools": pools}, material.fingerprint())
+    if found:
+        raise UserError(
+            f"{run.path}: was made on other data ({found}). Give --data what the sweep was given"
+        )
+    return material
+
+
+def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run's manifest says of its data and its pools."""
+    data, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
+    sound = (
+        isinstance(data, dict)
+        and isinstance(data.get("sample"), bool)
+        and isinstance(data.get("split"), str)
+        and is_count(data.get("queries"))
+        and pools.get("strategy") in STRATEGIES
+        and isinstance(pools.get("distractors"), list)
+        and bool(pools["distractors"])
+        and all(map(is_count, [*pools["distractors"], *pools["seeds"]]))
+    )
+    if not sound:
+        raise UserError(f"{run.path / MANIFEST}: doesn't say what data the run was made on")
+    return data, pools
+
+
+def export_trec(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
+    """Write `LABEL.d<N>.run` and `d<N>.qrels` for every label and size of the run in `path`.
+
+    With several pool seeds the names have `.s<seed>` besides. A failed row has no line in a run.
+    Of a run that kept no scores, a run file holds the best TOP memories of each pool; `tell` gets
+    one line about it. Raises UserError if the run was made on other data.
+    """
+    run = read_run(path)
+    material = material_of(run, data)
+    lines: dict[Path, list[str]] = {}
+    for cell, row, pool, scores in _scored(run, material):
+        names = documents(material.pools.texts(pool))
+        stem = _stem(material, cell.size, cell.seed)
+        mine = lines.setdefault(out / f"{file_name(cell.label)}.{stem}.run", [])
+        if scores is not None:
+            mine += run_lines(row.benchmark_id, names, scores, cell.label)
+        if cell.label == run.labels[0]:
+            golds = qrel_lines(row.benchmark_id, names, pool.golds)
+            lines.setdefault(out / f"{stem}.qrels", []).extend(golds)
+    if not (path / SCORES).exists():
+        tell(
+            f"{path} kept no scores: a .run file holds the best {TOP} memories of each pool, with"
+            " scores of 7 digits. Measures deeper than that need a sweep with --keep-scores"
+        )
+    return _write(
+        out, {file: "".join(f"{line}\n" for line in text) for file, text in lines.items()}
+    )
+
+
+def export_pools(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
+    """Write `d<N>.pools.jsonl`, the pools of the run in `path`, as a user's own file has them.
+
+    Each memory carries the document number that a TREC run is to name it by.
+    """
+    material = material_of(read_run(path), data)
+    files = {}
+    for (size, seed), pools in material.pools.pools.items():
+        rows = zip(material.pools.rows, pools, strict=True)
+        lines = [json.dumps(_own_row(material, *pair), ensure_ascii=False) for pair in rows]
+        name = f"{_stem(material, size, seed)}.pools.jsonl"
+        files[out / name] = "".join(f"{line}\n" for line in lines)
+    return _write(out, files)
+
+
+def _own_row(material: Material, row: Task3Row, pool: Pool) -> dict[str, Any]:
+    memories = material.pools.texts(pool)
+    return {
+        "id": row.benchmark_id,
+        "session": row.session_id,
+        "query": row.query,
+        "memories": [
+            {"id": name, "text": memory.text} | ({"label": memory.label} if memory.label else {})
+            for name, memory in zip(documents(memories), memories, strict=True)
+        ],
+        "gold": list(pool.golds),
+    }
+
+
+def export_predictions(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+) -> list[Path]:
+    """Write `LABEL.d<N>.predictions.jsonl`, official rows, from a run on released pools.
+
+    The choice among ties is that of `task3.predict` with the run's seed. If the run kept no scores
+    and all TOP memories of a row tie, more may tie with them: the query gets no prediction, and
+    `tell` one line with how many did not. Raises UserError for a run on other pools, where a memory
+    has no stored id.
+    """
+    run = read_run(path)
+    if run.manifest["fingerprint"]["pools"]["strategy"] != "released":
+        raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
+    material = material_of(run, data)
+    by_id = {
+        size: {row.benchmark_id: row for row in file.rows}
+        for size, file in material.data.released.items()
+    }
+    files: dict[Path, bytes] = {}
+    cut = 0
+    for cell, row, _, scores in _scored(run, material):
+        file = out / f"{file_name(cell.label)}.d{cell.size}.predictions.jsonl"
+        files.setdefault(file, b"")
+        if scores is not None and _cut_tie(scores):
+            cut += 1
+        elif scores is not None:
+            given = by_id[cell.size][row.benchmark_id]
+            seed = run.manifest["fingerprint"]["seed"]
+            files[file] += encode_row(prediction_row(cell.label, given, scores, seed)[0])
+    if cut:
+        tell(
+            f"{path} kept no scores, and in {cut} rows all of the best {TOP} memories tie: no"
+            " prediction for these. They need a sweep with --keep-scores"
+        )
+    return _write(out, files)
+
+
+def _scored(
+    run: Run, material: Material
+) -> Iterator[tuple[_Cell, Task3Row, Pool, NDArray[np.float32] | None]]:
+    """Every row of a run with its pool and its scores, None if it failed.
+
+    Of a run that kept no scores, the scores of the row's `top`, and -inf for all other memories.
+    """
+    path = run.path / SCORES
+    if not path.exists():
+        if "kept" in run.manifest["fingerprint"]:
+            raise UserError(f"{path}: is missing. Start the sweep again with --overwrite")
+        for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
+            place = given.benchmark_id, cell.label, cell.size
+            head = failed_row(place, material.pools.texts(pool), pool.golds, "")
+            if any(row[key] != head[key] for key in (*_PLACE, "gold")):
+                raise UserError(
+                    f"{run.path / ROWS}:{number}: not the row of its pool."
+                    " Start the sweep again with --overwrite"
+                )
+            yield cell, given, pool, None if row["error"] is not None else _top(row, len(pool))
+        return
+    with path.open("rb") as stream:
+        for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
+            memories = material.pools.texts(pool)
+            kept = _read_line(stream.readline())
+            scores = None if row["error"] is not None else _read_scores(kept, len(pool))
+            place = given.benchmark_id, cell.label, cell.size
+            # Made again from its scores, a row is what the sweep made: neither file is damaged.
+            if scores is None:
+                again = failed_row(place, memories, pool.golds, row["error"] or "")
+            else:
+                again = scored_row(place, memories, pool.golds, scores)
+            if [kept.get(key) for key in _PLACE] != [row[key] for key in _PLACE] or any(
+                row[key] != again[key] for key in _RANKS
+            ):
+                raise UserError(
+                    f"{path}:{number}: not the scores of its row."
+                    " Start the sweep again with --overwrite"
+                )
+            yield cell, given, pool, scores
+        if stream.read(1):
+            raise UserError(
+                f"{path}: has more lines than the run has rows."
+                " Start the sweep again with --overwrite"
+            )
+
+
+def _cells(
+    run: Run, material: Material
+) -> Iterator[tuple[Mapping[str, Any], _Cell, Task3Row, Pool]]:
+    """Every row of a finished run with what it is of."""
+    plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
+    if len(run.rows) != len(plan) * len(run.labels):
+        raise UserError(
+            f"{run.path}: has {len(run.rows)} of {len(plan) * len(run.labels)} rows."
+            " Finish it with --resume"
+        )
+    for number, row in enumerate(run.rows):
+        cell = _Cell(run.labels[number // len(plan)], *plan[number % len(plan)][:2])
+        query = plan[number % len(plan)][2]
+        yield row, cell, material.pools.rows[query], material.pools.pools[cell[1:]][query]
+
+
+def _top(row: Mapping[str, Any], size: int) -> NDArray[np.float32]:
+    scores = np.full(size, -np.inf, np.float32)
+    for position, score in row["top"]:
+        scores[position] = score
+    return scores
+
+
+def _cut_tie(scores: NDArray[np.float32]) -> bool:
+    """Whether more memories may share the best score than the scores show."""
+    known = scores[np.isfinite(scores)]
+    return len(known) < len(scores) and bool((known == known.max()).all())
+
+
+def _read_line(line: bytes) -> dict[str, Any]:
+    """The object of a line of scores; an empty one if it is none or damaged."""
+    try:
+        value, undamaged = unseal(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if undamaged and isinstance(value, dict) else {}
+
+
+def _read_scores(kept: dict[str, Any], size: int) -> NDArray[np.float32] | None:
+    """The scores of a line, None where it holds none for a pool of `size`."""
+    scores = kept.get("scores")
+    if not isinstance(scores, list) or not all(type(score) is float for score in scores):
+        return None
+    try:
+        return ranked(scores, size)
+    except ValueError:
+        return None
+
+
+def _stem(material: Material, size: int, seed: int) -> str:
+    return f"d{size}" + (f".s{seed}" if len(material.seeds) > 1 else "")
+
+
+def _write(out: Path, files: dict[Path, Any]) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        write_atomically(file, content)
+    return list(files)
 
 
 @app.command()
@@ -31,11 +315,6 @@ def export(
 
     A run without --keep-scores has the best ten memories of each pool.
     """
-    from analysis.exporting import export_pools, export_predictions, export_trec
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
-    from recallbed.harness.terminal import note, say
-
     with one_line_errors(DataError, OSError):
         kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
         if what not in kinds:

@@ -1,19 +1,259 @@
-"""Recall against what a query takes: `python -m analysis.frontier RUN... --x tokens`."""
+"""Recall against tokens, cost or time per query: `python -m analysis.frontier RUN...`."""
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean
+from typing import Annotated, Any
 
 import typer
 
+from analysis.pictures import check_out
+from analysis.runs import Run, read_run, seconds_a_row
+from analysis.tables import title
+from recallbed.errors import UserError
 from recallbed.harness.app import App
+from recallbed.harness.cli import one_line_errors
+from recallbed.harness.files import write_atomically
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.terminal import note as say_note
+from recallbed.harness.terminal import visible
+from recallbed.harness.text_table import TextTable, print_tables
 
 app = App()
+AXES = {
+    "tokens": "tokens in and out a query",
+    "cost": "cost a query",
+    "ms": "milliseconds a query",
+}
+_OUTCOME = ("query", "pool", "above", "tied", "calls", "tokens_in", "tokens_out", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A configuration: recall with its 95 % interval, and by axis what a query took.
+
+    An amount is None where it isn't known, 0 where nothing of the kind was used. `estimated`
+    counts the calls whose tokens no server told.
+    """
+
+    run: str
+    label: str
+    recall: float
+    low: float
+    high: float
+    amounts: Mapping[str, float | None]
+    calls: float
+    estimated: int
+    attempted: int
+    scored: int
+    rows: int = 0
+    """Of the finished run; more than `attempted` if it was stopped."""
+
+
+def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int, list[Point]]:
+    """The size, by default the largest that all have, and a point a configuration at it.
+
+    A configuration that stands in several runs with the same outcome (a first stage, say) counts
+    once, from the first; others of one label are told apart by their folder. Raises UserError
+    where two weren't scored on the same pools, or one has no row that was scored.
+    """
+    size = _size(runs, distractors)
+    chosen: dict[str, tuple[Run, str]] = {}
+    for run in runs:
+        for entry in run.manifest["fingerprint"]["retrievers"]:
+            rows = _rows(run, entry["label"], size)
+            outcome = [[row[key] for key in _OUTCOME] for row in rows]
+            chosen.setdefault(canonical([entry, outcome]), (run, entry["label"]))
+    _check_pools(list(chosen.values()), size)
+    labels = Counter(label for _, label in chosen.values())
+    points = []
+    for run, label in chosen.values():
+        folder = run.path.resolve().name
+        name = label if labels[label] == 1 else f"{label} ({folder})"
+        points.append(_point(run, label, name, size, k))
+    return size, points
+
+
+def _rows(run: Run, label: str, size: int) -> list[Mapping[str, Any]]:
+    return [r for r in run.rows if (r["retriever"], r["distractors"]) == (label, size)]
+
+
+def _size(runs: Sequence[Run], wish: int | None) -> int:
+    sizes = [
+        {row["distractors"] for row in run.rows if row["retriever"] == label}
+        for run in runs
+        for label in run.labels
+    ]
+    common = set.intersection(*sizes)
+    if not common:
+        raise UserError("these runs have no pool size in common, or one of them isn't finished")
+    if wish is not None and wish not in common:
+        known = ", ".join(map(str, sorted(common)))
+        raise UserError(f"--distractors {wish}: not a size that all have (they have: {known})")
+    return max(common) if wish is None else wish
+
+
+def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
+    first: dict[str, list[str]] | None = None
+    for run, label in chosen:
+        pools: dict[str, list[str]] = {}
+        for row in _rows(run, label, size):
+            pools.setdefault(row["query"], []).append(row["pool"])
+        first = pools if first is None else first
+        odd = set(first) ^ set(pools)
+        if odd:
+            raise UserError(
+                f"{run.path}: `{label}` was not asked the same queries at {size} distractors:"
+                f" {len(odd)} are in one run only, such as `{min(odd)}`"
+            )
+        for query in sorted(pools):
+            if pools[query] != first[query]:
+                raise UserError(
+                    f"{run.path}: not the same pools: `{query}` at {size} distractors, `{label}`"
+                )
+
+
+def _point(run: Run, label: str, name: str, size: int, k: int) -> Point:
+    [cell] = [
+        cell
+        for cell in run.summary((k,))["cells"]
+        if (cell["retriever"], cell["distractors"]) == (label, size)
+    ]
+    if not cell["scored"]:
+        raise UserError(f"{run.path}: `{label}` has not one scored row at {size} distractors")
+    recall = cell["recall"][str(k)]
+    a_query = cell.get("a_query", {"calls": 0.0, "tokens_in": 0.0, "tokens_out": 0.0})
+    cost, seconds = cell.get("cost", 0.0), seconds_a_row(run.path, label, size)
+    return Point(
+        run.path.resolve().name,
+        name,
+        recall["mean"],
+        recall["low"],
+        recall["high"],
+        {
+            "tokens": a_query["tokens_in"] + a_query["tokens_out"],
+            "cost": None if cost is None else cost / cell["scored"],
+            "ms": 1000 * fmean(seconds) if seconds else None,
+        },
+        a_query["calls"],
+        cell.get("estimated_calls", 0),
+        cell["attempted"],
+        cell["scored"],
+        run.rows_of_a_cell,
+    )
+
+
+def frontier(points: Sequence[Point], axis: str) -> list[Point]:
+    """The points that no other one beats: more recall than all that take as much or less.
+
+    Ascending; a point of unknown amount is on no frontier.
+    """
+    best, found = -1.0, []
+    known = [(point.amounts[axis], point) for point in points]
+    ordered = sorted(
+        ((amount, point) for amount, point in known if amount is not None),
+        key=lambda one: (one[0], -one[1].recall),
+    )
+    for _, point in ordered:
+        if point.recall > best:
+            best = point.recall
+            found.append(point)
+    return found
+
+
+def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
+    """All figures as CSV, a line a configuration; an unknown amount is an empty field."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    head = ("run", "retriever", "distractors", "k", "recall", "low", "high", *AXES)
+    writer.writerow([*head, "calls", "estimated_calls", "attempted", "scored", "frontier"])
+    best = frontier(points, axis)
+    for point in points:
+        figures = (point.recall, point.low, point.high)
+        amounts = ["" if (v := point.amounts[a]) is None else _plain(v) for a in AXES]
+        counts = (point.calls, point.estimated, point.attempted, point.scored)
+        row = [
+            visible(point.run),
+            visible(point.label),
+            size,
+            k,
+            *figures,
+            *amounts,
+            *counts,
+            int(point in best),
+        ]
+        writer.writerow(row)
+    return stream.getvalue()
+
+
+def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable:
+    """The figures as a table, those on the frontier marked."""
+    head = ("configuration", f"R@{k} at {size} [95 %]", *AXES, "calls", "failed", "frontier")
+    table = TextTable("Per query", head)
+    best = frontier(points, axis)
+    for point in points:
+        amounts = ["unknown" if (v := point.amounts[a]) is None else _plain(v) for a in AXES]
+        table.add(
+            point.label,
+            f"{point.recall:.3f} [{point.low:.3f}, {point.high:.3f}]",
+            *amounts,
+            f"{point.calls:.2f}",
+            point.attempted - point.scored,
+            "yes" if point in best else "",
+        )
+    return table
+
+
+def remarks(points: Sequence[Point], axis: str) -> list[str]:
+    """What a reader of the picture must know."""
+    lines = []
+    unknown = [point.label for point in points if point.amounts[axis] is None]
+    if unknown:
+        lines.append(f"left out, {AXES[axis]} not known: {', '.join(unknown)}")
+    for point in points:
+        if axis == "tokens" and point.estimated:
+            lines.append(f"{point.label}: no tokens told for {point.estimated} calls: estimated")
+        if point.scored < point.attempted:
+            failed = point.attempted - point.scored
+            lines.append(f"{point.label}: {failed} of {point.attempted} rows failed, not in recall")
+        if point.attempted < point.rows:
+            missing = point.rows - point.attempted
+            lines.append(f"{point.label}: {missing} of {point.rows} rows are not run yet")
+    if axis == "ms":
+        lines.append("milliseconds are those of the run: replies from the cache take next to none")
+    return lines
+
+
+def _plain(amount: float) -> str:
+    return f"{amount:.6g}" if amount < 1e6 else f"{amount:.0f}"
+
+
+def drawn(points: Sequence[Point], axis: str) -> tuple[list[tuple[float, Point]], list[Point]]:
+    """What a logarithmic axis can show, (amount, point) ascending; and the free ones, of amount 0.
+
+    Raises UserError where there is nothing to show.
+    """
+    paid = sorted(
+        ((amount, p) for p in points if (amount := p.amounts[axis])), key=lambda one: one[0]
+    )
+    if not paid:
+        why = {
+            "tokens": "no configuration here used any. Try --x ms",
+            "cost": "none is known but 0. Resume the sweep with --prices",
+            "ms": "no timings are kept in these runs",
+        }
+        raise UserError(f"--x {axis}: {why[axis]}")
+    return paid, [point for point in points if point.amounts[axis] == 0]
 
 
 @app.command()
-def frontier(
+def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
     distractors: Annotated[
         int | None,
@@ -39,18 +279,8 @@ def frontier(
     Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
     nothing are dashed lines.
     """
-    from recallbed.errors import UserError
-    from recallbed.harness.cli import one_line_errors
-
     with one_line_errors(OSError):
         from analysis.frontier_picture import draw_frontier
-        from analysis.frontier_points import AXES, as_csv, as_table, points_of, remarks
-        from analysis.pictures import check_out
-        from analysis.runs import read_run
-        from analysis.tables import title
-        from recallbed.harness.files import write_atomically
-        from recallbed.harness.terminal import note as tell
-        from recallbed.harness.text_table import print_tables
 
         if x not in AXES:
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
@@ -63,7 +293,7 @@ def frontier(
         draw_frontier(points, x, k, [*titles, told], out)
         write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
         print_tables([as_table(points, x, size, k)])
-        tell(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
+        say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from analysis.frontier_points import AXES, Point, drawn, frontier
+from analysis.frontier import AXES, Point, drawn, frontier
 from analysis.pictures import look, part_labels, picture, save, write_title
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
 """`python -m analysis.import FILE --label NAME --out RUN`: other people's results as a run.
 
-No module can be imported by this name; the console script names `analysis.import_command`.
+No module can be imported by this name; the console script names `analysis.importing`.
 """
 
 # ruff: noqa: N999
-from analysis.import_command import main
+from analysis.importing import main
 
 if __name__ == "__main__":
     main()

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis import golds
-from analysis.metrics import recall_at
+from analysis.metrics import recall_at, recall_within
+from analysis.rows import ties_of
 
 Row = Mapping[str, Any]
 FINE_FROM = 100
@@ -59,8 +59,7 @@ def first_stage_recall(rows: Sequence[Row], ks: Sequence[int]) -> dict[str, Any]
     if not known:
         return {}
     best = {
-        str(k): float(np.mean([golds.ceiling_within(k, r["depth"], _first(r)) for r in known]))
-        for k in ks
+        str(k): float(np.mean([recall_within(k, r["depth"], _first(r)) for r in known])) for k in ks
     }
     return {
         "depth": max(row["depth"] for row in known),
@@ -69,7 +68,7 @@ def first_stage_recall(rows: Sequence[Row], ks: Sequence[int]) -> dict[str, Any]
 
 
 def _first(row: Row) -> list[tuple[int, int]]:
-    return golds.ties_of({"above": row["first"][0], "tied": row["first"][1]})
+    return ties_of({"above": row["first"][0], "tied": row["first"][1]})
 
 
 def recall_by_place(rows: Sequence[tuple[Row, int]], ks: Sequence[int]) -> list[dict[str, Any]]:
@@ -84,7 +83,7 @@ def recall_by_place(rows: Sequence[tuple[Row, int]], ks: Sequence[int]) -> list[
         shown = row.get("shown")
         length = min(row.get("depth") or pool, pool)
         for place, tie in zip(
-            shown if isinstance(shown, list) else [shown], golds.ties_of(row), strict=True
+            shown if isinstance(shown, list) else [shown], ties_of(row), strict=True
         ):
             if place is not None:
                 found.append((place / length, *tie))

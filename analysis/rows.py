@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from analysis.metrics import above_tied, display_order
 from recallbed.corpus.pools import pool_hash
 from recallbed.corpus.records import Memory
+from recallbed.harness.run_folder import is_count
 
+ROW_KEYS = (
+    *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
+    *("calls", "tokens_in", "tokens_out", "repairs", "error"),
+)
+RERANKED_KEYS = ("first", "depth", "shown", "estimated")
+"""Keys that follow in the row of a reranked pool."""
 TOP = 10
 Row = dict[str, Any]
 _NO_USAGE = {"calls": 0, "tokens_in": 0, "tokens_out": 0}
@@ -96,3 +103,52 @@ def _head(place: tuple[str, str, int], memories: Sequence[Memory], golds: Sequen
         "tied": None,
         "top": [],
     }
+
+
+def ties_of(row: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return the ties of a scored row, kept as numbers (one gold) or as lists."""
+    above, tied = row["above"], row["tied"]
+    return list(zip(above, tied, strict=True)) if isinstance(above, list) else [(above, tied)]
+
+
+def is_sweep_row(row: Any) -> bool:
+    """Return whether a value is a row of a sweep: keys, types, and ranks unless it failed."""
+    if not isinstance(row, dict) or tuple(row) not in (ROW_KEYS, ROW_KEYS + RERANKED_KEYS):
+        return False
+    if not isinstance(row["repairs"], dict):
+        return False
+    counts = [row[key] for key in ("distractors", "calls", "tokens_in", "tokens_out")]
+    if not all(map(is_count, [*counts, *row["repairs"].values()])):
+        return False
+    if not all(isinstance(row[key], str) for key in ("query", "retriever", "pool")):
+        return False
+    if row["error"] is not None:
+        return isinstance(row["error"], str) and len(row) == len(ROW_KEYS)
+    golds = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+    pool = row["distractors"] + len(golds)
+    if not (golds and all(map(is_count, golds))):
+        return False
+    if not _are_ranks([row["above"], row["tied"]], len(golds), pool):
+        return False
+    return len(row) == len(ROW_KEYS) or _is_reranked(row, len(golds), pool)
+
+
+def _are_ranks(ranks: Any, golds: int, pool: int) -> bool:
+    """Whether these are [above, tied] of so many golds, each a number or else a list."""
+    if not isinstance(ranks, list) or len(ranks) != 2:
+        return False
+    above, tied = (side if isinstance(side, list) else [side] for side in ranks)
+    if not len(above) == len(tied) == golds or not all(map(is_count, [*above, *tied])):
+        return False
+    return all(0 < t <= pool - a for a, t in zip(above, tied, strict=True))
+
+
+def _is_reranked(row: Mapping[str, Any], golds: int, pool: int) -> bool:
+    if row["first"] is not None and not _are_ranks(row["first"], golds, pool):
+        return False
+    if row["depth"] is not None and not (is_count(row["depth"]) and row["depth"] > 0):
+        return False
+    places = row["shown"] if isinstance(row["shown"], list) else [row["shown"]] * golds
+    if len(places) != golds or not all(p is None or (is_count(p) and p < pool) for p in places):
+        return False
+    return is_count(row["estimated"]) and row["estimated"] <= row["calls"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.rows import is_sweep_row
 from analysis.summary import summarise
 from recallbed.errors import UserError
 from recallbed.harness.configurations import is_label
@@ -17,7 +18,6 @@ from recallbed.harness.run_folder import (
     ROWS,
     TIMINGS,
     is_count,
-    is_row,
     read_manifest,
     read_rows,
 )
@@ -67,7 +67,7 @@ def read_run(path: Path) -> Run:
                 f"{path / MANIFEST}: {label[:80]!r} is no label of a retriever. Labels are"
                 " distinct and of letters, digits, - and _"
             )
-    rows, _ = read_rows(path / ROWS, is_row, "a row of task3.sweep")
+    rows, _ = read_rows(path / ROWS, is_sweep_row, "a row of task3.sweep")
     run = Run(path, manifest, rows)
     seeds = len(manifest["fingerprint"]["pools"]["seeds"])
     seen: Counter[tuple[str, int, str]] = Counter()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis import golds, reranking
-from analysis.metrics import ceiling
+from analysis import reranking
+from analysis.metrics import METRICS, Metric, MetricAtK, Ties, tied_with_others
+from analysis.rows import ties_of
 from analysis.statistics import Bootstrap, Interval
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
@@ -53,23 +54,9 @@ def summarise(
 class _Scored:
     """What the metrics of one scored row rest on."""
 
-    ties: golds.Ties
+    ties: Ties
     pool: int
     rivals: int
-
-    @property
-    def unknowing(self) -> golds.Ties:
-        """The ties of a scorer that gives all memories one score."""
-        return [(0, self.pool)] * len(self.ties)
-
-    def ceiling(self, k: int) -> tuple[float, float]:
-        """The best recall@k and reciprocal rank to be expected."""
-        if len(self.ties) > 1:
-            return min(k / len(self.ties), 1.0), 1.0
-        return ceiling(self.rivals, k)
-
-
-Metric = Callable[[int, golds.Ties], float]
 
 
 class _Cells:
@@ -140,7 +127,7 @@ class _Cells:
             if row["error"] is None:
                 pool = self.pool_sizes.get(key, {}).get(row["query"], distractors + 1)
                 rivals = self.rivals.get(key, {}).get(row["query"], 1)
-                ties = golds.ties_of(row)
+                ties = ties_of(row)
                 if len(ties) > pool:
                     raise UserError(f"manifest.json: `{row['query']}` has more golds than memories")
                 found.append(_Scored(ties, pool, rivals))
@@ -148,46 +135,43 @@ class _Cells:
 
     def _figures(self, scored: Sequence[_Scored], bootstrap: Bootstrap) -> dict[str, Any]:
         several = any(len(one.ties) > 1 for one in scored)
-        metrics: dict[str, Metric] = {"recall": golds.recall, "ndcg": golds.ndcg}
-        if several:
-            metrics |= {"recall_any": golds.recall_any, "recall_all": golds.recall_all}
-        wanted = [(name, metric, k) for name, metric in metrics.items() for k in self.ks]
-        wanted.append(("reciprocal_rank", lambda _, t: golds.first_reciprocal_rank(t), 1))
-        values = np.array([[metric(k, one.ties) for one in scored] for _, metric, k in wanted])
-        intervals = bootstrap.intervals(values)  # of all metrics at once: one pass over the draws
-        made = {
-            (name, k): {
-                **_interval(interval),
-                "chance": _r(np.mean([metric(k, one.unknowing) for one in scored])),
-            }
-            for (name, metric, k), interval in zip(wanted, intervals, strict=True)
-        }
-
-        def figures(name: str) -> dict[str, Any]:
-            return {str(k): made[name, k] for k in self.ks}
-
-        found: dict[str, Any] = {"recall": {}}
-        for k in self.ks:
-            bounds = np.mean([golds.recall_bounds(k, one.ties) for one in scored], axis=0)
-            found["recall"][str(k)] = {
-                **made["recall", k],
-                "worst": _r(bounds[0]),
-                "best": _r(bounds[1]),
-                "ceiling": _r(np.mean([one.ceiling(k)[0] for one in scored])),
-                "trivial": all(k >= one.pool for one in scored),
-                "trivial_pools": sum(k >= one.pool for one in scored),
-            }
-        if several:
-            found["recall_any"] = figures("recall_any")
-            found["recall_all"] = figures("recall_all")
-        found["ndcg"] = figures("ndcg")
-        found["reciprocal_rank"] = {
-            **made["reciprocal_rank", 1],
-            "ceiling": _r(np.mean([one.ceiling(1)[1] for one in scored])),
-        }
-        found["tie_rate"] = _r(np.mean([golds.tied_with_others(one.ties) for one in scored]))
+        metrics = [
+            metric
+            for kind in METRICS
+            if kind.summarised and (several or not kind.several_golds)
+            for metric in kind.at(self.ks)
+        ]
+        values = np.array([[metric.value(one.ties) for one in scored] for metric in metrics])
+        # Of all metrics at once: one pass over the draws.
+        intervals = bootstrap.intervals(values)
+        found: dict[str, Any] = {}
+        for metric, interval in zip(metrics, intervals, strict=True):
+            figures = _interval(interval) | _context(metric, scored)
+            if isinstance(metric, MetricAtK):
+                found.setdefault(metric.key, {})[str(metric.k)] = figures
+            else:
+                found[metric.key] = figures
+        found["tie_rate"] = _r(np.mean([tied_with_others(one.ties) for one in scored]))
         found["all_tied"] = sum(one.ties[0][1] == one.pool > 1 for one in scored)
         return found
+
+
+def _context(metric: Metric, scored: Sequence[_Scored]) -> dict[str, Any]:
+    """What the mean of a metric is to be compared with."""
+    found: dict[str, Any] = {
+        "chance": _r(np.mean([metric.chance(len(one.ties), one.pool) for one in scored]))
+    }
+    bounds = [b for one in scored if (b := metric.bounds(one.ties)) is not None]
+    if bounds:
+        worst, best = np.mean(bounds, axis=0)
+        trivial = sum(metric.trivial(one.pool) for one in scored)
+        found |= {"worst": _r(worst), "best": _r(best)}
+        found |= {"trivial": trivial == len(scored), "trivial_pools": trivial}
+    ceilings = [metric.ceiling(len(one.ties), one.rivals) for one in scored]
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    if known:
+        found["ceiling"] = _r(np.mean(known))
+    return found
 
 
 def _interval(interval: Interval) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from analysis.rows import is_sweep_row
 from recallbed.corpus import sample_root
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.pools import build_pools
@@ -54,7 +55,7 @@ def main() -> None:
         retriever.encoder.__dict__["_model"] = model  # type: ignore[attr-defined]
         with (
             tempfile.TemporaryDirectory() as place,
-            open_run(Path(place), {}, "refuse") as folder,
+            open_run(Path(place), {}, "refuse", is_sweep_row) as folder,
         ):
             start = time.perf_counter()
             Sweep(config, folder, pools, {"minilm": retriever}).run()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import above_tied, recall_at, recall_bounds, reciprocal_rank
+from analysis.metrics import Recall, above_tied, recall_at, reciprocal_rank
 from analysis.statistics import Bootstrap, Floats
 from recallbed.corpus.records import Memory, Task2Row
 from retrievers.attempt import attempt, prepare
@@ -108,7 +108,7 @@ def _figures(places: Sequence[Place], seed: int) -> Mapping[str, JSON]:
     if not places:
         return {"recall@1": None, "reciprocal_rank": None, "chance": None}
     bootstrap = Bootstrap([place.session for place in places], seed)
-    bounds = [recall_bounds(1, place.above, place.tied) for place in places]
+    bounds = [Recall(1).bounds([(place.above, place.tied)]) for place in places]
     recall = np.array([recall_at(1, place.above, place.tied) for place in places])
     ranks = np.array([reciprocal_rank(place.above, place.tied) for place in places])
     return {

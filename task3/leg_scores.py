@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import golds
-from analysis.metrics import above_tied, ranked
+from analysis.metrics import Recall, above_tied, ranked
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.progress import progress
@@ -90,4 +89,4 @@ def _recall(result: Result, pool: Pool, k: int) -> float:
     if isinstance(result, RetrieverError):
         return float("nan")
     scores = ranked(result.scores, len(pool))
-    return golds.recall(k, [above_tied(scores, gold) for gold in pool.golds])
+    return Recall(k).value([above_tied(scores, gold) for gold in pool.golds])

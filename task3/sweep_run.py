@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.rows import is_sweep_row
 from analysis.summary import summarise, write_summary
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.prices import Prices
@@ -136,7 +137,7 @@ def _run(config: SweepConfig, chats: Chats) -> Outcome:
         on_existing = "resume" if on_existing == "refuse" else on_existing
     if config.retry_failed:
         on_existing = "resume"
-    with open_run(path, fingerprint, on_existing) as folder:
+    with open_run(path, fingerprint, on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
         rows = material.data.smallest.sha256
         folder.manifest["fitted_on_these_rows"] = [

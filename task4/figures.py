@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import chance_recall
+from analysis.metrics import Recall
 from analysis.statistics import Bootstrap
 from judges.summary import JudgeSummary, rate
 from judges.verdicts import Judged, Verdict
@@ -127,7 +127,7 @@ def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict
         known = [(question, hit) for question, hit in within if hit is not None]
         clusters = [question.row.session_id for question, _ in known]
         recall[str(k)] = share([bool(hit) for _, hit in known], clusters)
-        by_chance = [chance_recall(k, found[question.name].memories) for question, _ in known]
+        by_chance = [Recall(k).chance(1, found[question.name].memories) for question, _ in known]
         chance[str(k)] = round(sum(by_chance) / len(by_chance), 6) if by_chance else None
     return {
         "questions": len(there),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.exporting import export_trec
+from analysis.export import export_trec
 from analysis.runs import read_run, seconds_a_row, seconds_by_label
 from indexes.embedding_store import EmbeddingStore
 from memory_systems.base import Action, Operation

@@ -13,9 +13,10 @@ import pytest
 from ir_measures import RR, P, R, Success, nDCG
 from typer.testing import CliRunner
 
-from analysis import golds
 from analysis.export import app as export_app
-from analysis.import_command import app as import_app
+from analysis.importing import app as import_app
+from analysis.metrics import parse_metric
+from analysis.rows import ties_of
 from analysis.runs import read_run
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row, read_manifest
@@ -109,12 +110,12 @@ def ours(run: Path, label: str) -> dict[tuple[str, str], float]:
     for row in read_run(run).rows:
         if row["retriever"] != label:
             continue
-        ties, name = golds.ties_of(row), quote(row["query"], safe="")
-        found[name, "RR"] = golds.first_reciprocal_rank(ties)
+        ties, name = ties_of(row), quote(row["query"], safe="")
+        found[name, "RR"] = parse_metric("E[RR]").value(ties)
         for k in (1, 3, 5):
-            found[name, f"R@{k}"] = golds.recall(k, ties)
-            found[name, f"Success@{k}"] = golds.recall_any(k, ties)
-            found[name, f"nDCG@{k}"] = golds.ndcg(k, ties)
+            found[name, f"R@{k}"] = parse_metric(f"R@{k}").value(ties)
+            found[name, f"Success@{k}"] = parse_metric(f"any@{k}").value(ties)
+            found[name, f"nDCG@{k}"] = parse_metric(f"nDCG@{k}").value(ties)
     return found
 
 
@@ -159,7 +160,7 @@ def test_with_ties_ours_is_the_mean_over_a_thousand_tie_orders(own: Path) -> Non
     # Forty figures at three standard errors: one in three hundred and seventy may lie outside.
     assert sum(distance > 3 for distance in far) <= 1
     assert max(far) < 4.5
-    tied = [t for row in read_run(run).rows for t in golds.ties_of(row) if t[1] > 1]
+    tied = [t for row in read_run(run).rows for t in ties_of(row) if t[1] > 1]
     assert len(tied) > 5, "a test of ties needs ties"
 
 
@@ -313,7 +314,7 @@ def test_memories_that_a_run_leaves_out_share_the_last_place(own: Path) -> None:
     assert read_manifest(Path("back"))["notes"]["t"]["unreturned_memories"] == left
     assert f"{left} of" in found.stderr
     for row, whole in zip(read_run(Path("back")).rows, read_run(Path("run")).rows, strict=True):
-        for (above, tied), (was, _) in zip(golds.ties_of(row), golds.ties_of(whole), strict=True):
+        for (above, tied), (was, _) in zip(ties_of(row), ties_of(whole), strict=True):
             assert (above, tied) == (was, 1) if was < 4 else (above == 4 and tied > 1)
 
 

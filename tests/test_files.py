@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.exporting import export_trec
+from analysis.export import export_trec
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.files import drafted_folder, file_name, write_atomically, written_whole
@@ -19,7 +19,7 @@ from task3.sweep_run import SweepConfig, run_sweep
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from analysis.exporting import export_trec
+from analysis.export import export_trec
 from recallbed.harness.configurations import Configuration
 from recallbed.errors import UserError
 from recallbed.harness.files import drafted_folder, written_whole

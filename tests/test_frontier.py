@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from analysis.frontier import app
+from analysis.frontier import Point, app, frontier
 from analysis.frontier_picture import draw_frontier
-from analysis.frontier_points import Point, frontier
 from analysis.runs import read_run
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.exporting import export_trec
+from analysis.export import export_trec
 from analysis.importing import Imported, import_run
 from analysis.metrics import above_tied
 from analysis.trec import documents

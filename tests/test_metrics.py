@@ -1,5 +1,9 @@
-"""Scores to ranks to figures, against brute force over every order of the tied."""
+"""Scores to ranks to metrics, against brute force over every order of the tied."""
 
+import itertools
+import math
+import random
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -9,17 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.metrics import (
+    NDCG,
+    AllGolds,
+    Recall,
+    ReciprocalRank,
+    Success,
     above_tied,
-    ceiling,
-    chance_recall,
     display_order,
     harmonic,
-    mean_recall,
     ranked,
     recall_at,
-    recall_bounds,
-    recall_of_ranking,
     reciprocal_rank,
+    tied_with_others,
 )
 
 
@@ -53,7 +58,7 @@ def test_recall_is_the_mean_over_all_orders_of_the_tied(
     above, tied = above_tied(ranked(scores, len(scores)), gold)
     expected = Fraction(sum(rank <= k for rank in ranks), len(ranks))
     assert recall_at(k, above, tied) == pytest.approx(float(expected), abs=1e-15)
-    assert recall_bounds(k, above, tied) == (max(ranks) <= k, min(ranks) <= k)
+    assert Recall(k).bounds([(above, tied)]) == (max(ranks) <= k, min(ranks) <= k)
 
 
 @pytest.mark.parametrize(("scores", "gold"), TIES)
@@ -78,7 +83,7 @@ def test_permuting_a_pool_changes_nothing(scores: list[int], data: st.DataObject
 
 @given(st.integers(1, 30), st.integers(0, 200), st.integers(1, 200))
 def test_the_expectation_lies_between_its_bounds(k: int, above: int, tied: int) -> None:
-    worst, best = recall_bounds(k, above, tied)
+    worst, best = Recall(k).bounds([(above, tied)])
     assert 0 <= worst <= recall_at(k, above, tied) <= best <= 1
     low, high = 1 / (above + tied), 1 / (above + 1)
     assert low - 1e-12 <= reciprocal_rank(above, tied) <= high + 1e-12
@@ -166,22 +171,22 @@ def test_display_order_is_plain_integers() -> None:
 
 
 def test_chance_never_passes_one() -> None:
-    assert chance_recall(10, 101) == 10 / 101
-    assert chance_recall(50, 19) == 1.0
+    assert Recall(10).chance(1, 101) == 10 / 101
+    assert Recall(50).chance(1, 19) == 1.0
 
 
 @pytest.mark.parametrize("size", [1, 2, 19, 101, 1001])
 @pytest.mark.parametrize("k", [1, 5, 10, 50])
 def test_everything_tied_is_chance_exactly(size: int, k: int) -> None:
     above, tied = above_tied(ranked(np.zeros(size), size), size // 2)
-    assert recall_at(k, above, tied) == chance_recall(k, size)
+    assert recall_at(k, above, tied) == Recall(k).chance(1, size)
 
 
 @pytest.mark.parametrize("golds", [1, 2, 3, 5])
 def test_ceiling_is_what_the_best_fixed_ranking_gets_on_average(golds: int) -> None:
     # Rivals must be given one ranking, so each gold stands at another of the first ranks.
     for k in range(1, 7):
-        recall, rr = ceiling(golds, k)
+        recall, rr = Recall(k).ceiling(1, golds), ReciprocalRank().ceiling(1, golds)
         assert recall == pytest.approx(sum(rank <= k for rank in range(1, golds + 1)) / golds)
         assert rr == pytest.approx(sum(1 / rank for rank in range(1, golds + 1)) / golds)
 
@@ -202,22 +207,128 @@ def test_agrees_with_ir_measures_where_nothing_is_tied() -> None:
         assert metric.value == pytest.approx(expected, abs=1e-9)
 
 
-def test_recall_of_a_ranking_with_several_golds() -> None:
-    assert recall_of_ranking(["a", "x", "b", "y"], ["a", "b"], 1) == 0.5
-    assert recall_of_ranking(["a", "x", "b", "y"], ["a", "b"], 3) == 1.0
-    assert recall_of_ranking([], ["a"], 3) == 0.0
+# --- several golds per query
 
 
-def test_recall_without_gold_is_an_error_not_a_zero() -> None:
-    with pytest.raises(ValueError, match="at least one gold"):
-        recall_of_ranking(["a"], [], 1)
+def ties_in(scores: Sequence[int], gold: Sequence[int]) -> list[tuple[int, int]]:
+    return [(sum(s > scores[g] for s in scores), scores.count(scores[g])) for g in gold]
 
 
-def test_a_ranking_for_a_query_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown query: q9"):
-        mean_recall({"q1": ["a"]}, {"q1": ["a"], "q9": ["a"]}, 1)
+def by_all_orders(scores: Sequence[int], gold: Sequence[int], k: int) -> dict[str, float]:
+    """Every figure as the mean (or the extremes) over all ways to break ties."""
+    sums: dict[str, float] = {}
+    shares = []
+    orders = list(itertools.permutations(range(len(scores))))
+    for tiebreak in orders:
+        order = sorted(range(len(scores)), key=lambda i: (-scores[i], tiebreak[i]))
+        rank = {place: at + 1 for at, place in enumerate(order)}
+        found = [rank[g] <= k for g in gold]
+        gain = sum(1 / math.log2(rank[g] + 1) for g in gold if rank[g] <= k)
+        ideal = sum(1 / math.log2(i + 1) for i in range(1, min(k, len(gold)) + 1))
+        figures = {
+            "recall": sum(found) / len(found),
+            "any": any(found),
+            "all": all(found),
+            "first": 1 / min(rank[g] for g in gold),
+            "ndcg": gain / ideal,
+            "tied": any(
+                scores.count(scores[g]) > ties_in(scores, gold).count(t)
+                for g, t in zip(gold, ties_in(scores, gold), strict=True)
+            ),
+        }
+        shares.append(figures["recall"])
+        for name, value in figures.items():
+            sums[name] = sums.get(name, 0) + value
+    return {name: total / len(orders) for name, total in sums.items()} | {
+        "worst": min(shares),
+        "best": max(shares),
+    }
 
 
-def test_no_query_with_gold_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no query has a gold"):
-        mean_recall({"q1": []}, {"q1": ["a"]}, 1)
+def closed(ties: Sequence[tuple[int, int]], k: int) -> dict[str, float]:
+    worst, best = Recall(k).bounds(ties)
+    return {
+        "recall": Recall(k).value(ties),
+        "any": Success(k).value(ties),
+        "all": AllGolds(k).value(ties),
+        "first": ReciprocalRank().value(ties),
+        "ndcg": NDCG(k).value(ties),
+        "tied": tied_with_others(ties),
+        "worst": worst,
+        "best": best,
+    }
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_closed_forms_equal_the_mean_over_all_orders(seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.randint(1, 6)
+    scores = [rng.randint(0, 2) for _ in range(size)]
+    gold, k = rng.sample(range(size), rng.randint(1, size)), rng.randint(1, 7)
+    expected = by_all_orders(scores, gold, k)
+    assert closed(ties_in(scores, gold), k) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.integers(0, 2000), st.integers(1, 2000), st.integers(1, 50))
+def test_one_gold_is_the_metric_of_one_gold(above: int, tied: int, k: int) -> None:
+    ties = [(above, tied)]
+    recall = recall_at(k, above, tied)
+    for metric in (Recall(k), Success(k), AllGolds(k)):
+        assert metric.value(ties) == pytest.approx(recall, abs=1e-12)
+    assert ReciprocalRank().value(ties) == reciprocal_rank(above, tied)
+    assert Recall(k).bounds(ties) == (above + tied <= k, above + 1 <= k)
+
+
+@given(st.data())
+def test_laws(data: st.DataObject) -> None:
+    scores = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=60))
+    gold = data.draw(st.lists(st.sampled_from(range(len(scores))), unique=True, min_size=1))
+    ties, before = ties_in(scores, gold), dict.fromkeys(("any", "recall", "all"), 0.0)
+    for k in range(1, len(scores) + 3):
+        now = closed(ties, k)
+        assert now["any"] + 1e-12 >= now["recall"] >= now["all"] - 1e-12
+        assert now["worst"] - 1e-12 <= now["recall"] <= now["best"] + 1e-12
+        assert all(now[name] >= before[name] - 1e-12 for name in before)
+        before = {name: now[name] for name in before}
+    assert before == pytest.approx({"any": 1, "recall": 1, "all": 1})
+
+
+def test_a_large_pool_of_equal_scores() -> None:
+    ties = [(0, 1000)] * 20
+    assert Recall(10).value(ties) == pytest.approx(0.01)
+    assert Success(10).value(ties) == pytest.approx(
+        1 - math.prod((980 - i) / (1000 - i) for i in range(10))
+    )
+    assert AllGolds(10).value(ties) == 0
+    assert AllGolds(999).value(ties) == pytest.approx(1 - 20 / 1000)
+    # The mean of the smallest of 20 among 1,000 places is 1001 / 21; its inverse is larger.
+    assert 21 / 1001 < ReciprocalRank().value(ties) < 0.1
+    assert 0 < NDCG(10).value(ties) < 0.05
+
+
+def test_the_first_of_twenty_golds_among_a_thousand() -> None:
+    # By the survival function: P(R >= j) = C(1000 - j + 1, 20) / C(1000, 20).
+    later = [math.comb(1001 - j, 20) / math.comb(1000, 20) for j in range(1, 983)]
+    wanted = math.fsum((later[j - 1] - later[j]) / j for j in range(1, 982))
+    assert ReciprocalRank().value([(0, 1000)] * 20) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_pools_far_larger_do_not_overflow() -> None:
+    ties = [(0, 100_000)] * 50
+    assert Success(1000).value(ties) == pytest.approx(
+        1 - math.prod((99_950 - i) / (100_000 - i) for i in range(1000)), rel=1e-9
+    )
+    assert 0 < AllGolds(50_000).value(ties) < 1e-10
+    assert 0 < ReciprocalRank().value(ties) < 1
+
+
+def test_values_worked_out_by_hand() -> None:
+    # Six memories score 3, 2, 2, 2, 1, 1; the golds are the first, one of the 2s, one of the 1s.
+    ties = [(0, 1), (1, 3), (4, 2)]
+    assert Recall(2).value(ties) == pytest.approx(4 / 9)
+    assert (Success(1).value(ties), AllGolds(5).value(ties)) == (1, 0.5)
+    assert Recall(2).bounds(ties) == pytest.approx((1 / 3, 2 / 3))
+    # Two golds among three equal: they have the first two places with probability 1/3.
+    pair = [(0, 3), (0, 3)]
+    assert AllGolds(2).value(pair) == pytest.approx(1 / 3)
+    assert ReciprocalRank().value(pair) == pytest.approx(5 / 6)

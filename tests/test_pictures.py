@@ -14,8 +14,8 @@ from matplotlib.transforms import Bbox
 
 from analysis import pictures
 from analysis.curves import Curve, draw
+from analysis.frontier import Point
 from analysis.frontier_picture import draw_frontier
-from analysis.frontier_points import Point
 from analysis.pictures import fonts_for, look
 from analysis.published import published_task3
 

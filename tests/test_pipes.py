@@ -17,8 +17,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis.import_command import app as import_app
 from analysis.importing import Imported, import_run
+from analysis.importing import app as import_app
 from analysis.trec import documents, run_lines
 from indexes.build import app as build_app
 from indexes.memory_store import read_memories

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis import golds
-from analysis.metrics import recall_at
-from analysis.rows import Reranked, scored_row
+from analysis.metrics import recall_at, recall_within
+from analysis.rows import RERANKED_KEYS, ROW_KEYS, Reranked, is_sweep_row, scored_row
 from analysis.runs import read_run
 from analysis.summary import summarise
 from analysis.tables import build_table, remarks
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from recallbed.harness.run_folder import RERANKED_KEYS, ROW_KEYS, encode_row, is_row
+from recallbed.harness.run_folder import encode_row
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.attempt import attempt
 from retrievers.overlap import Overlap
@@ -48,13 +47,13 @@ def test_a_row_tells_the_first_stage_the_depth_and_the_place_in_the_prompt() -> 
     found = reranked_row(POOL, [1], Reranked(first, 3, [2, 1, 4], estimated=0))
     assert tuple(found) == ROW_KEYS + RERANKED_KEYS
     assert [found[key] for key in RERANKED_KEYS] == [[1, 3], 3, 1, 0]
-    assert is_row(json.loads(encode_row(found)))
+    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_a_gold_that_was_not_shown_has_no_place() -> None:
     found = reranked_row(POOL, [3], Reranked(None, None, [2, 1], estimated=0))
     assert [found[key] for key in RERANKED_KEYS] == [None, None, None, 0]
-    assert is_row(json.loads(encode_row(found)))
+    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_several_golds_have_lists_in_the_order_of_gold() -> None:
@@ -62,7 +61,7 @@ def test_several_golds_have_lists_in_the_order_of_gold() -> None:
     found = reranked_row(POOL, [3, 2], Reranked(first, 2, [2, 0]))
     assert (found["above"], found["first"]) == ([4, 1], [[4, 0], [1, 1]])
     assert found["shown"] == [None, 0]
-    assert is_row(json.loads(encode_row(found)))
+    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
@@ -92,10 +91,10 @@ def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
 )
 def test_a_damaged_row_of_a_reranked_pool_is_none(wrong: dict[str, Any]) -> None:
     sound = reranked_row(POOL, [1], Reranked(np.zeros(5, np.float32), 3, [1])) | {"calls": 2}
-    assert is_row(sound)
-    assert not is_row(sound | wrong)
-    assert not is_row(dict(reversed(sound.items())))
-    assert not is_row({key: value for key, value in sound.items() if key != "shown"})
+    assert is_sweep_row(sound)
+    assert not is_sweep_row(sound | wrong)
+    assert not is_sweep_row(dict(reversed(sound.items())))
+    assert not is_sweep_row({key: value for key, value in sound.items() if key != "shown"})
 
 
 class Tells(Retriever):
@@ -182,13 +181,13 @@ def test_the_ceiling_is_the_mean_over_all_ways_to_break_the_ties(depth: int, k: 
         inside = [g in order[:depth] for g in gold]
         first = [g in order[:k] for g in gold]
         best.append(sum(first) / 3 if k >= depth else min(k, sum(inside)) / 3)
-    assert golds.ceiling_within(k, depth, ties) == pytest.approx(np.mean(best), abs=1e-12)
+    assert recall_within(k, depth, ties) == pytest.approx(np.mean(best), abs=1e-12)
 
 
 @pytest.mark.parametrize("tie", [(0, 1), (18, 5), (19, 1), (20, 1), (3, 900)], ids=str)
 def test_with_one_gold_the_ceiling_is_recall_at_the_depth(tie: tuple[int, int]) -> None:
-    assert golds.ceiling_within(1, 20, [tie]) == pytest.approx(recall_at(20, *tie))
-    assert golds.ceiling_within(30, 20, [tie]) == recall_at(30, *tie)
+    assert recall_within(1, 20, [tie]) == pytest.approx(recall_at(20, *tie))
+    assert recall_within(30, 20, [tie]) == recall_at(30, *tie)
 
 
 # --- the summary

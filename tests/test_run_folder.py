@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from analysis.rows import is_sweep_row
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
@@ -389,10 +390,10 @@ def test_more_rows_than_the_plan_are_refused(release: Path, tmp_path: Path) -> N
 def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(RuntimeError, match="inside"),
-        open_run(tmp_path / "run", {"seed": 0}, "refuse"),
+        open_run(tmp_path / "run", {"seed": 0}, "refuse", is_sweep_row),
     ):
         raise RuntimeError("inside")
-    with open_run(tmp_path / "run", {"seed": 0}, "resume") as folder:
+    with open_run(tmp_path / "run", {"seed": 0}, "resume", is_sweep_row) as folder:
         assert folder.rows == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from analysis.frontier_points import Point, as_table
+from analysis.frontier import Point, as_table
 from analysis.tables import COSTS, build_table
 from memory_scoring.command import tables
 from recallbed.harness.text_table import TextTable, wrapped

@@ -28,13 +28,6 @@ Scores = Sequence[float] | NDArray[np.float32] | None
 OnExisting = Literal["refuse", "resume", "overwrite"]
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
 SCORES, LOCK = "scores.jsonl", ".lock"
-ROW_KEYS = (
-    *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
-    *("calls", "tokens_in", "tokens_out", "repairs", "error"),
-)
-RERANKED_KEYS = ("first", "depth", "shown", "estimated")
-"""Keys that follow in the row of a reranked pool."""
-_RANKS = ("gold", "above", "tied")
 PREDICTIONS = "predictions.jsonl"
 LATE_CODE = "late_code"
 _OURS = (MANIFEST, ROWS, TIMINGS, SUMMARY, SCORES, PREDICTIONS, "curve.csv", "curve.png")
@@ -108,49 +101,6 @@ def encode_scores(row: Mapping[str, Any], scores: Scores) -> bytes:
     return encode_kept({**head, "scores": kept})
 
 
-def is_row(row: Any) -> bool:
-    """Whether this is a row as runs keep it: the keys, their types, and ranks unless it failed."""
-    if not isinstance(row, dict) or tuple(row) not in (ROW_KEYS, ROW_KEYS + RERANKED_KEYS):
-        return False
-    if not isinstance(row["repairs"], dict):
-        return False
-    counts = [row[key] for key in ("distractors", "calls", "tokens_in", "tokens_out")]
-    if not all(map(is_count, [*counts, *row["repairs"].values()])):
-        return False
-    if not all(isinstance(row[key], str) for key in ("query", "retriever", "pool")):
-        return False
-    if row["error"] is not None:
-        return isinstance(row["error"], str) and len(row) == len(ROW_KEYS)
-    golds = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
-    pool = row["distractors"] + len(golds)
-    if not (golds and all(map(is_count, golds))):
-        return False
-    if not _are_ranks([row["above"], row["tied"]], len(golds), pool):
-        return False
-    return len(row) == len(ROW_KEYS) or _is_reranked(row, len(golds), pool)
-
-
-def _are_ranks(ranks: Any, golds: int, pool: int) -> bool:
-    """Whether these are [above, tied] of so many golds, each a number or else a list."""
-    if not isinstance(ranks, list) or len(ranks) != 2:
-        return False
-    above, tied = (side if isinstance(side, list) else [side] for side in ranks)
-    if not len(above) == len(tied) == golds or not all(map(is_count, [*above, *tied])):
-        return False
-    return all(0 < t <= pool - a for a, t in zip(above, tied, strict=True))
-
-
-def _is_reranked(row: Mapping[str, Any], golds: int, pool: int) -> bool:
-    if row["first"] is not None and not _are_ranks(row["first"], golds, pool):
-        return False
-    if row["depth"] is not None and not (is_count(row["depth"]) and row["depth"] > 0):
-        return False
-    places = row["shown"] if isinstance(row["shown"], list) else [row["shown"]] * golds
-    if len(places) != golds or not all(p is None or (is_count(p) and p < pool) for p in places):
-        return False
-    return is_count(row["estimated"]) and row["estimated"] <= row["calls"]
-
-
 def is_count(value: Any) -> bool:
     """Whether this is a whole number from 0, and no bool."""
     return type(value) is int and value >= 0
@@ -163,9 +113,7 @@ class RunFolder:
     longer ours: another process may be writing the run.
     """
 
-    def __init__(
-        self, path: Path, manifest: dict[str, Any], sound: Callable[[Any], bool] = is_row
-    ) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any], sound: Callable[[Any], bool]) -> None:
         self.path, self.manifest, self._sound = path, manifest, sound
         self.rows = self._read_whole_rows()
         cut_last_line(path / TIMINGS)
@@ -288,11 +236,11 @@ def open_run(
     path: Path,
     fingerprint: dict[str, Any],
     on_existing: OnExisting,
-    sound: Callable[[Any], bool] = is_row,
+    sound: Callable[[Any], bool],
 ) -> Iterator[RunFolder]:
     """Open `path` for a run with this fingerprint, and keep every other process out meanwhile.
 
-    `sound` tells a row of this kind of run from anything else; by default that of a sweep.
+    `sound` returns whether a value is a row of this kind of run.
 
     A new or empty folder starts a run. One that holds a run is taken up again (`resume`), emptied
     of the run's own files (`overwrite`) or refused. A run with another fingerprint is never taken

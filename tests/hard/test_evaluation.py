@@ -11,15 +11,12 @@ from typer.testing import CliRunner
 
 from analysis.compare import app as compare_app
 from analysis.metrics import (
+    Recall,
+    ReciprocalRank,
     above_tied,
-    ceiling,
-    chance_recall,
     display_order,
-    mean_recall,
     ranked,
     recall_at,
-    recall_bounds,
-    recall_of_ranking,
     reciprocal_rank,
 )
 from analysis.statistics import paired
@@ -55,7 +52,7 @@ def pools(count: int, size: int, gold: int | None = None) -> list[tuple[str, Seq
 def test_row_47_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
     tie = above_tied(ranked([1.0, 1.0], 2), gold)
     assert recall_at(1, *tie) == 0.5
-    assert recall_bounds(1, *tie) == (0.0, 1.0)
+    assert Recall(1).bounds([tie]) == (0.0, 1.0)
     assert reciprocal_rank(*tie) == 0.75  # pytrec_eval says 0.5 and 1.0
 
 
@@ -73,55 +70,6 @@ def test_row_47_a_constant_scorer_gets_chance_wherever_the_gold_stands(
     assert cell["reciprocal_rank"]["mean"] == pytest.approx(harmonic, abs=1e-6)
     assert cell["tie_rate"] == 1.0
     assert cell["all_tied"] == 6
-
-
-# Row 48: repeated results, repeated golds.
-
-
-def test_row_48_a_ranking_that_repeats_an_item_is_refused() -> None:
-    with pytest.raises(ValueError, match="'A' more than once"):
-        recall_of_ranking(["A", "A", "X"], ["A"], 3)
-    with pytest.raises(ValueError, match="'A' more than once"):
-        recall_of_ranking(["A", "A"], ["A", "B"], 2)
-
-
-def test_row_48_one_of_two_golds_is_a_half() -> None:
-    assert recall_of_ranking(["A"], ["A", "B"], 2) == 0.5
-
-
-def test_row_48_a_gold_named_twice_counts_once() -> None:
-    assert recall_of_ranking(["A"], ["A", "A"], 1) == 1.0
-    assert mean_recall({"q": ["A", "A"]}, {"q": ["A"]}, 1).micro == 1.0
-
-
-def test_row_48_a_repetition_past_the_cut_is_refused_as_well() -> None:
-    with pytest.raises(ValueError, match="more than once"):
-        recall_of_ranking(["A", "X", "Y", "X"], ["A"], 1)
-
-
-# Row 49: queries without gold, or without results.
-
-
-def test_row_49_no_gold_is_counted_apart_and_no_result_is_a_miss() -> None:
-    golds = {"q1": ["a"], "q2": [], "q3": ["c"]}
-    found = mean_recall(golds, {"q1": ["a"], "q2": ["x"], "q3": []}, 1)
-    assert found.macro == 0.5
-    assert (found.n, found.without_gold, found.unanswered) == (2, 1, 1)
-
-
-def test_row_49_a_query_that_the_rankings_never_mention_is_a_miss_too() -> None:
-    found = mean_recall({"q1": ["a"], "q3": ["c"]}, {"q1": ["a"]}, 1)
-    assert (found.macro, found.n, found.unanswered) == (0.5, 2, 1)
-
-
-# Row 50: mean over queries, or pooled over golds.
-
-
-def test_row_50_macro_and_micro_are_both_given_by_name() -> None:
-    golds = {"q1": ["a"], "q2": ["b", "c", "d", "e"]}
-    found = mean_recall(golds, {"q1": ["a"], "q2": ["b", "x", "y", "z"]}, 4)
-    assert found.macro == pytest.approx(0.625)
-    assert found.micro == pytest.approx(0.4)
 
 
 def test_row_50_rows_are_kept_so_that_any_mean_can_be_remade(
@@ -216,11 +164,10 @@ def test_row_51_the_command_refuses_other_pools(
 
 
 def test_row_52_ceiling_of_five_rivals() -> None:
-    recall, rr = ceiling(5, 1)
-    assert recall == 0.2
-    assert rr == pytest.approx(0.4567, abs=5e-5)
-    assert ceiling(5, 5)[0] == 1.0
-    assert ceiling(1, 1) == (1.0, 1.0)
+    assert Recall(1).ceiling(1, 5) == 0.2
+    assert ReciprocalRank().ceiling(1, 5) == pytest.approx(0.4567, abs=5e-5)
+    assert Recall(5).ceiling(1, 5) == 1.0
+    assert Recall(1).ceiling(1, 1) == ReciprocalRank().ceiling(1, 1) == 1.0
 
 
 def five_rivals(write_release: WriteRelease) -> Path:
@@ -307,7 +254,7 @@ def test_row_55_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
         assert tie == (41, 60)
         assert recall_at(10, *tie) == 0.0
         assert recall_at(50, *tie) == pytest.approx(9 / 60)
-        assert recall_bounds(50, *tie) == (0.0, 1.0)
+        assert Recall(50).bounds([tie]) == (0.0, 1.0)
         assert recall_at(101, *tie) == 1.0
 
 
@@ -349,7 +296,7 @@ def test_row_59_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
     run = sweep(root, tmp_path / "run", "constant", distractors=(18,), ks=(1, 50))
     figures = run.summary["cells"][0]["recall"]["50"]
     assert figures["trivial"] is True
-    assert (figures["mean"], figures["chance"]) == (1.0, chance_recall(50, 19))
+    assert (figures["mean"], figures["chance"]) == (1.0, Recall(50).chance(1, 19))
     heads = build_table(run.summary, {}).columns
     assert "R@1 [95 %]" in heads
     assert not any("R@50" in head for head in heads)
