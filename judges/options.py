@@ -12,19 +12,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_scoring.score_options import KEPT, JudgeOptions
 from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from recallbed.errors import UserError
 
 if TYPE_CHECKING:
     from recallbed.harness.run_folder import OnExisting
 
-__all__ = ["JudgeOptions", "judge_options"]
+KEPT = "verdicts that came are kept; give the command again, with --resume where it has --out"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """Who judges, and where the verdicts are kept; `out` None is a folder named by fingerprint."""
+
+    chat_model: str
+    votes: int = 1
+    chats: ChatOptions = field(default_factory=ChatOptions)
+    out: Path | None = None
+    on_existing: OnExisting = "refuse"
+    retry_failed: bool = False
 
 
 def judge_options(command: Callable[..., None]) -> Callable[..., None]:

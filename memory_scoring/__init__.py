@@ -7,9 +7,9 @@ every figure derives from such lists.
 from memory_scoring.assignment import ASSIGNMENTS, greedy, hungarian
 from memory_scoring.exact import exact_pairs
 from memory_scoring.figures import Matched, breakdown, figures, pooled
-from memory_scoring.likeness import pair_score, pair_scores, text_similarity
 from memory_scoring.pairs import Pair, coverage
 from memory_scoring.similar import ACCEPTED_FROM, algorithmic_score, mean_score, similar_pairs
+from memory_scoring.similarity import pair_score, pair_scores, text_similarity
 
 __all__ = [
     "ACCEPTED_FROM",

@@ -8,11 +8,11 @@ from typing import Any
 
 from memory_scoring.answers import NAMES, Answers
 from memory_scoring.score_options import ScoreOptions
+from memory_scoring.scoring import plan_pairs
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.terminal import note, say, say_json
 from recallbed.harness.text_table import TextTable, print_tables
-from task1.judging import plan_judging
 
 JSON = Any
 Report = Mapping[str, JSON]
@@ -35,8 +35,7 @@ def carry_out(
     if options.dry_run:
         if options.judge is None:
             raise UserError("--dry-run: only --scorer judge asks a chat model")
-        sides = {name: (answers.gold(name), items) for name, items in answers.items.items()}
-        plans = plan_judging(options.judge, sides)
+        plans = plan_pairs(answers, options.judge)
         say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         return
     found = report()

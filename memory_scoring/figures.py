@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap, Floats
-from memory_scoring.likeness import text_similarity
 from memory_scoring.pairs import Pair, coverage
 from memory_scoring.similar import algorithmic_score, mean_score
+from memory_scoring.similarity import text_similarity
 from recallbed.corpus.records import MemoryItem
 
 JSON = Any

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from judges.options import KEPT, JudgeOptions
 from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from recallbed.errors import UserError
 
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 ScorerName = Literal["exact", "match", "judge"]
 AssignmentName = Literal["hungarian", "greedy"]
-KEPT = "verdicts that came are kept; give the command again, with --resume where it has --out"
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeOptions:
-    """Who judges, and where the verdicts are kept; `out` None is a folder named by fingerprint."""
-
-    chat_model: str
-    votes: int = 1
-    chats: ChatOptions = field(default_factory=ChatOptions)
-    out: Path | None = None
-    on_existing: OnExisting = "refuse"
-    retry_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,11 @@ from functools import partial
 from typing import Any
 
 from indexes.language import language_of
+from judges.memory_pairs import PairJudge
+from judges.options import JudgeOptions
+from judges.run import Work, judge_all, plan_all
+from judges.summary import rate
+from judges.verdicts import Judged
 from memory_scoring import (
     ASSIGNMENTS,
     Matched,
@@ -19,8 +24,9 @@ from memory_scoring import (
 )
 from memory_scoring.answers import Answers, R
 from memory_scoring.score_options import ScoreOptions
+from recallbed.chat_models.base import ChatModel
+from recallbed.chat_models.dry_run import Plan
 from recallbed.corpus.records import MemoryItem, Turn
-from task1.judging import judge_sessions
 
 JSON = Any
 NONE = "(none)"
@@ -39,7 +45,7 @@ def score_answers(
 ) -> Scored:
     """Pair up and count. `dialogue` gives the turns that tell a session's language.
 
-    Raises UserError as `task1.judging.judge_sessions` does.
+    Raises UserError as `judges.run.judge_all` does.
     """
     pairs, judged = pair_up(answers, options)
     sessions = [
@@ -79,20 +85,40 @@ def score_answers(
 def pair_up(
     answers: Answers[R], options: ScoreOptions
 ) -> tuple[dict[str, tuple[Pair, ...]], Mapping[str, JSON] | None]:
-    """The pairs of every session that could be scored, in data order; and what a judge tells."""
-    sides = {name: (answers.gold(name), items) for name, items in answers.items.items()}
+    """The pairs of every session that could be scored, in data order; and the judge's facts."""
     if options.judge is None:
         by = exact_pairs
         if options.scorer == "match":
             by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
-        return {name: by(*both) for name, both in sides.items()}, None
+        return {name: by(*both) for name, both in _sides(answers).items()}, None
     about = {"data": answers.inputs.fingerprint(), "predictions": answers.found.sha256}
-    verdicts = judge_sessions(options.judge, answers.inputs.track, sides, about)
+    work = partial(_work, answers, options.judge)
+    verdicts = judge_all(options.judge, answers.inputs.track, about, work)
     judged = {
-        name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in pairs)
-        for name, pairs in verdicts.pairs.items()
+        name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in verdict.value)
+        for name, verdict in verdicts.of.items()
+        if isinstance(verdict, Judged)
     }
-    return judged, verdicts.facts
+    rated = rate(list(verdicts.of.values()), None).as_json()
+    del rated["score"]  # the figures of tasks 1 and 2 are made of pairs
+    prompts = sorted({verdict.prompt for verdict in verdicts.of.values()})
+    return judged, {**verdicts.facts, "prompts": prompts, **rated}
+
+
+def plan_pairs(answers: Answers[R], judge: JudgeOptions) -> Mapping[str, Plan]:
+    """Return what `pair_up` would send to the judge."""
+    return plan_all(judge, partial(_work, answers, judge))
+
+
+def _work(answers: Answers[R], options: JudgeOptions, chat: ChatModel) -> Work:
+    judge = PairJudge(chat, options.votes)
+    items = {name: partial(judge, *both) for name, both in _sides(answers).items()}
+    return Work(items, dict(judge.settings()))
+
+
+def _sides(answers: Answers[R]) -> dict[str, tuple[tuple[MemoryItem, ...], ...]]:
+    """Gold and predicted memories by session."""
+    return {name: (answers.gold(name), items) for name, items in answers.items.items()}
 
 
 def _said(turns: Iterable[Turn]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memory_scoring.assignment import Assignment, hungarian
-from memory_scoring.likeness import pair_scores
 from memory_scoring.pairs import Pair
+from memory_scoring.similarity import pair_scores
 from recallbed.corpus.records import MemoryItem
 
 ACCEPTED_FROM = 0.30

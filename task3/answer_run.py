@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from analysis.statistics import Bootstrap
+from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel, Failure, Request
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
@@ -32,7 +33,7 @@ from retrievers.attempt import attempt, prepare
 from retrievers.base import Retriever, RetrieverError, RunContext, Usage
 from retrievers.registry import build_all, describe
 from retrievers.rerank.prompt import Prompt
-from task3.use import THRESHOLD, overlap
+from task3.used_memory import USED_FROM
 
 PROMPT = "answer.v1"
 
@@ -234,7 +235,7 @@ def _result(
         "correct": text in golds,
         "shown": len(shown),
         "gold_shown": not golds.isdisjoint(shown),
-        "overlap": round(max(overlap(gold, choice.reason) for gold in golds), 6),
+        "overlap": round(max(token_overlap(gold, choice.reason) for gold in golds), 6),
     }
 
 
@@ -331,7 +332,7 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         "reasons": dict(sorted(failures.reasons.items())),
         "gold_shown": share([one["gold_shown"] for one in results]),
         "recall_at_1": share([one["correct"] for one in results]),
-        "used_by_overlap": share([one["overlap"] >= THRESHOLD for one in results]),
+        "used_by_overlap": share([one["overlap"] >= USED_FROM for one in results]),
         "named_no_memory": sum(one["selected_memory"] is None for one in results),
         "unknown_labels": sum(one["unknown_label"] for one in results),
         "repairs": dict(sum((Counter(one.get("repairs", {})) for one in results), Counter[str]())),

@@ -14,7 +14,7 @@ from recallbed.harness.app import App
 
 if TYPE_CHECKING:
     from recallbed.chat_models.dry_run import Plan
-    from task3.judged_use import UseOptions
+    from task3.used_memory import UseOptions
 
 app = App()
 
@@ -53,7 +53,7 @@ def score(
     """
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
-    from task3.judged_use import use_options
+    from task3.used_memory import use_options
 
     options = use_options(use, judge)
     if judge is not None and judge.chats.dry_run:
@@ -82,8 +82,7 @@ def score_file(
     a judge judges nothing.
     """
     from recallbed.errors import UserError
-    from task3.exact_match import figures, shared_gold_ids
-    from task3.exclusions import read_exclusions
+    from task3.exact_match import figures, read_exclusions, shared_gold_ids
 
     file, found, verdicts, others, scores = _open(path, data, split, size)
     known = {row.benchmark_id for row in file.rows}
@@ -106,7 +105,7 @@ def score_file(
         result["excluded"] = len(left_out)
         result["without_excluded"] = figures(kept, verdicts)
     if use is not None:
-        from task3.judged_use import Predicted
+        from task3.used_memory import Predicted
 
         predicted = Predicted(file, found.rows, verdicts)
         uses = predicted.uses(use)
@@ -120,7 +119,7 @@ def plan_file(
     path: Path, data: Path | None, split: str, size: int | None, judge: JudgeOptions
 ) -> Mapping[str, Plan]:
     """What a judge of use would be sent, by its name. Raises as `score_file` does."""
-    from task3.judged_use import Predicted
+    from task3.used_memory import Predicted
 
     file, found, verdicts, _, _ = _open(path, data, split, size)
     return Predicted(file, found.rows, verdicts).plan(judge)
@@ -211,7 +210,7 @@ def describe(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _use(figures: Mapping[str, Any] | None) -> Iterator[str]:
-    from task3.use import describe_use
+    from task3.used_memory import describe_use
 
     if figures is not None:
         yield from describe_use(figures)

@@ -13,8 +13,8 @@ from analysis.metrics import Recall
 from analysis.statistics import Bootstrap
 from judges.summary import JudgeSummary, rate
 from judges.verdicts import Judged, Verdict
+from memory_scoring.similarity import token_overlap
 from recallbed.corpus.predictions import Tally
-from task3.use import overlap
 from task4.answers import ANSWERED, CAUSES, Answers, Said
 from task4.found import ALIKE, KS, WAYS, Found, names_the_memory
 from task4.questions import DIMENSIONS, Question
@@ -171,6 +171,6 @@ def over_personalization(
         "names_a_memory": over(tell, lambda q: bool((said[q.name].used or "").strip())),
         "names_the_memory": over(tell, names_it),
         "memory_in_answer": over(
-            there, lambda q: overlap(q.memory.text, said[q.name].text or "") >= ALIKE
+            there, lambda q: token_overlap(q.memory.text, said[q.name].text or "") >= ALIKE
         ),
     }

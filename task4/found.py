@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memory_scoring.similarity import token_overlap
 from recallbed.corpus.records import MemoryItem, Turn
-from task3.use import overlap
 
 WAYS = ("text", "evidence", "overlap")
 KS = (1, 5, 10)
@@ -88,7 +88,7 @@ def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bo
     """
     if not used.strip():
         return False
-    return plain(used) in _said(gold, history) or overlap(gold.text, used) >= ALIKE
+    return plain(used) in _said(gold, history) or token_overlap(gold.text, used) >= ALIKE
 
 
 def _said(gold: MemoryItem, history: Sequence[Turn]) -> set[str]:
@@ -120,7 +120,7 @@ def recognise(
 
 def likeness(one: str, other: str) -> float:
     """The lesser of the two shares of one text's words that stand in the other, 0 to 1."""
-    return min(overlap(one, other), overlap(other, one))
+    return min(token_overlap(one, other), token_overlap(other, one))
 
 
 def plain(text: str) -> str:

@@ -24,11 +24,11 @@ from memory_scoring import (
     pair_scores,
     similar_pairs,
 )
-from memory_scoring.likeness import (
-    confidence_likeness,
-    label_likeness,
+from memory_scoring.similarity import (
+    confidence_similarity,
+    label_similarity,
     normalised,
-    value_likeness,
+    value_similarity,
 )
 from recallbed.corpus.records import MemoryItem
 
@@ -108,7 +108,7 @@ def test_exact_takes_unknown_types_as_they_are() -> None:
     assert exact([odd], [like(type="indirect")]) == (0, 0, 0)
 
 
-# --- likeness -------------------------------------------------------------------------------------
+# --- similarity -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_exact_takes_unknown_types_as_they_are() -> None:
         ("", "", 0.0),
     ],
 )
-def test_label_likeness(one: str | None, other: str | None, expected: float) -> None:
-    assert label_likeness(one, other) == pytest.approx(expected)
-    assert label_likeness(other, one) == pytest.approx(expected)
+def test_label_similarity(one: str | None, other: str | None, expected: float) -> None:
+    assert label_similarity(one, other) == pytest.approx(expected)
+    assert label_similarity(other, one) == pytest.approx(expected)
 
 
 def test_normalised_text_keeps_slash_dot_and_hyphen() -> None:
@@ -137,14 +137,14 @@ def test_normalised_text_keeps_slash_dot_and_hyphen() -> None:
     assert normalised("?!") == ""
 
 
-def test_value_likeness_is_jaccard_and_ratio_and_says_which_comes_first() -> None:
+def test_value_similarity_is_jaccard_and_ratio_and_says_which_comes_first() -> None:
     one, other = "likes green tea a lot", "likes tea"
     ratio = difflib.SequenceMatcher(None, one, other).ratio()
-    assert value_likeness(one, other) == pytest.approx(0.6 * 2 / 5 + 0.4 * ratio)
-    assert value_likeness(one, one) == 1
-    assert value_likeness("", "") == value_likeness(one, "") == 0
+    assert value_similarity(one, other) == pytest.approx(0.6 * 2 / 5 + 0.4 * ratio)
+    assert value_similarity(one, one) == 1
+    assert value_similarity("", "") == value_similarity(one, "") == 0
     # Without spaces there is one token each, and characters alone tell.
-    assert value_likeness("喜欢喝绿茶", "喜欢喝红茶") == pytest.approx(0.4 * 0.8)
+    assert value_similarity("喜欢喝绿茶", "喜欢喝红茶") == pytest.approx(0.4 * 0.8)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_value_likeness_is_jaccard_and_ratio_and_says_which_comes_first() -> Non
         (-3.0, 0.0, 1.0),
     ],
 )
-def test_confidence_likeness(one: float | None, other: float | None, expected: float) -> None:
-    assert confidence_likeness(one, other) == pytest.approx(expected)
-    assert confidence_likeness(other, one) == pytest.approx(expected)
+def test_confidence_similarity(one: float | None, other: float | None, expected: float) -> None:
+    assert confidence_similarity(one, other) == pytest.approx(expected)
+    assert confidence_similarity(other, one) == pytest.approx(expected)
 
 
 def test_pair_score_is_the_weighted_sum() -> None:

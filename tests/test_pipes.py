@@ -34,7 +34,7 @@ from recallbed.harness.configurations import Configuration
 from recallbed.harness.settings_file import read_settings
 from task1.score import app as task1_app
 from task2.score import app as task2_app
-from task3.exclusions import read_exclusions
+from task3.exact_match import read_exclusions
 from task3.score import app as score_app
 from task3.sweep_run import SweepConfig, run_sweep
 from task4.score import app as task4_app

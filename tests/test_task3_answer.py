@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from memory_scoring.similarity import token_overlap
 from recallbed.corpus.material import gather
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from task3 import answer, score
 from task3.answer_run import ask, shuffled
-from task3.use import overlap
 from tests.kit import WriteRelease, write_lines
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
 
@@ -419,7 +419,7 @@ def test_no_model_is_one_line(root: Path) -> None:
 def test_overlap_is_the_share_of_the_memory_in_the_reason(
     memory: str, reason: str, expected: float
 ) -> None:
-    assert overlap(memory, reason) == pytest.approx(expected)
+    assert token_overlap(memory, reason) == pytest.approx(expected)
 
 
 def predict(path: Path, reasons: dict[str, str], selected: str = "m2") -> Path:
@@ -546,7 +546,7 @@ def test_the_recorded_judge_and_the_overlap_agree(alpsbench: Path) -> None:
         row = rows[item["session_id"]]
         if _other_version(item, row.memory_ids[row.gold or 0], reply):
             continue
-        used = overlap(row.gold_memory.text, reply["reason"]) >= 0.2
+        used = token_overlap(row.gold_memory.text, reply["reason"]) >= 0.2
         agreed.append(used == item["judge_output"]["used_memory"])
     assert (len(agreed), sum(agreed)) == (24, 23)
 

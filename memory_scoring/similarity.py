@@ -1,7 +1,7 @@
-"""How alike two memories are: the pair score of the AlpsBench matcher.
+"""Similarity of memories and texts: AlpsBench's pair score, and the overlap of tokens.
 
-Source: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works"), and for
-what that leaves open the code that it describes; checked on recorded scores (docs/task1.md).
+Pair score: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works") and,
+for what that leaves open, the code that it describes; checked on recorded scores (docs/task1.md).
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.tokens import MultilingualTokens, Tokens
 from recallbed.corpus.records import MemoryItem
 
 LABEL, VALUE, TYPE, CONFIDENCE = 0.40, 0.40, 0.10, 0.10
@@ -20,6 +22,7 @@ TOKENS, CHARACTERS = 0.60, 0.40
 FREE = 0.2
 """Confidences may differ by this much at no cost."""
 _PUNCTUATION = re.compile(r"[^\w\s/.\-]+")
+_ANNOTATION = re.compile(r"\s*\[ERROR:[^\]]*\]?")
 
 
 def normalised(text: str) -> str:
@@ -27,7 +30,7 @@ def normalised(text: str) -> str:
     return " ".join(_PUNCTUATION.sub(" ", text.lower()).split())
 
 
-def label_likeness(one: str | None, other: str | None) -> float:
+def label_similarity(one: str | None, other: str | None) -> float:
     """2 x common prefix / sum of lengths of two paths such as `Preferences/Food`; case counts.
 
     0 where either is missing or empty.
@@ -41,7 +44,7 @@ def label_likeness(one: str | None, other: str | None) -> float:
     return 2 * common / (len(first) + len(second)) if first and second else 0.0
 
 
-def value_likeness(gold: str, predicted: str) -> float:
+def value_similarity(gold: str, predicted: str) -> float:
     """0.6 x Jaccard of the token sets + 0.4 x difflib's ratio, over two `normalised` texts.
 
     Tokens are what white space parts: in a language written without spaces the second term does
@@ -57,11 +60,11 @@ def value_likeness(gold: str, predicted: str) -> float:
 
 
 def text_similarity(gold: str, predicted: str) -> float:
-    """`value_likeness` of two texts as they are written, 0 to 1."""
-    return value_likeness(normalised(gold), normalised(predicted))
+    """`value_similarity` of two texts as they are written, 0 to 1."""
+    return value_similarity(normalised(gold), normalised(predicted))
 
 
-def confidence_likeness(one: float | None, other: float | None) -> float:
+def confidence_similarity(one: float | None, other: float | None) -> float:
     """1 for a difference up to 0.2, then falling linearly to 0 at 1. Missing counts as 1.0."""
     first, second = (1.0 if c is None else min(max(c, 0.0), 1.0) for c in (one, other))
     return 1 - max(abs(first - second) - FREE, 0.0) / (1 - FREE)
@@ -80,9 +83,26 @@ def pair_scores(gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]) -> 
     for i, one in enumerate(gold):
         for j, other in enumerate(predicted):
             scores[i, j] = (
-                LABEL * label_likeness(one.label, other.label)
-                + VALUE * value_likeness(mine[i], theirs[j])
+                LABEL * label_similarity(one.label, other.label)
+                + VALUE * value_similarity(mine[i], theirs[j])
                 + TYPE * (one.type == other.type)
-                + CONFIDENCE * confidence_likeness(one.confidence, other.confidence)
+                + CONFIDENCE * confidence_similarity(one.confidence, other.confidence)
             )
     return scores
+
+
+def token_overlap(memory: str, text: str) -> float:
+    """Share of the memory's distinct tokens that `text` contains, 0 to 1.
+
+    Tokens are those of the multilingual BM25 without stopwords; if a memory consists of stopwords,
+    all of them count. An annotator's `[ERROR: ...]` at its end is ignored. 0 for a memory without
+    tokens.
+    """
+    content, every = _tokens(_ANNOTATION.sub("", memory))
+    own = set(content or every)
+    return len(own & set(_tokens(text).every)) / len(own) if own else 0.0
+
+
+@cache
+def _tokens(text: str) -> Tokens:
+    return MultilingualTokens()(text)
