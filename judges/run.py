@@ -98,4 +98,4 @@ def _done(judge: Callable[[], Verdict[Any]]) -> Done:
     verdict = judge()
     used = verdict.usage
     cause = verdict.cause if isinstance(verdict, Unjudged) else None
-    return Done(to_row(verdict), used.calls, used.estimate_in, used.estimate_out, cause)
+    return Done(to_row(verdict), **used.counts, error=cause)

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from recallbed.chat_models.base import Usage
+from recallbed.chat_models.base import NOTHING_USED, Usage
 
 JSON = Any
 T = TypeVar("T")
-NOTHING_USED = Usage()
 TIED = "the votes are tied"
 MISSING_GRADE = "a grade is missing"
 

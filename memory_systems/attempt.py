@@ -44,7 +44,7 @@ class Attempt:
         try:
             found = rank(self.context.retriever, query, items, k)
         except SystemFailure as failure:
-            raise SystemFailure(failure.cause, self.usage) from failure
+            raise SystemFailure(failure.cause, self.usage + failure.usage) from failure
         self.usage += found.usage
         return found.hits
 

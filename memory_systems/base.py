@@ -9,12 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from recallbed.chat_models.base import ChatModel, Usage
+from recallbed.chat_models.base import NOTHING_USED, ChatModel, Usage
 from recallbed.corpus.records import Memory, MemoryItem, Turn
 from retrievers.base import Retriever
 
 JSON = Any
-NOTHING_USED = Usage()
 
 
 class Action(StrEnum):

@@ -250,13 +250,10 @@ def _do(parts: Parts, task: Task[R], name: str) -> Done:
         error = cause_of(crash)
     finally:
         system.close()
-    used = system.take_usage()
     return Done(
         result,
-        used.calls,
-        used.estimate_in,
-        used.estimate_out,
-        None if error is None else " ".join(writable(error).split()),
+        **system.take_usage().counts,
+        error=None if error is None else " ".join(writable(error).split()),
     )
 
 

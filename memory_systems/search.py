@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics import display_order
-from memory_systems.base import NOTHING_USED, Hit, SystemFailure, visible
-from recallbed.chat_models.base import Usage
+from memory_systems.base import Hit, SystemFailure, visible
+from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import MemoryItem
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever
 
 _LOCKS: dict[int, threading.Lock] = {}
 _FINDING = threading.Lock()
@@ -42,24 +41,12 @@ def rank(retriever: Retriever, query: str, items: Sequence[MemoryItem], k: int) 
         return Found()
     pool = [visible(item) for item in distinct]
     with _lock_of(retriever):
-        [scored] = attempt(retriever, [query], [pool])
-    if isinstance(scored, RetrieverError):
-        raise SystemFailure(str(scored.cause)) from scored
+        [scored] = retriever.results([query], [pool])
+    if isinstance(scored, NotScored):
+        raise SystemFailure(scored.cause, scored.usage)
     scores = np.asarray(scored.scores, np.float32)
     hits = tuple(Hit(distinct[i], float(scores[i])) for i in display_order(scores, max(k, 0)))
-    return Found(hits, _usage(scored))
-
-
-def _usage(scored: Scored) -> Usage:
-    used = scored.usage
-    if used.estimated:
-        return Usage(
-            used.calls,
-            unreported=used.estimated,
-            estimated_in=used.tokens_in,
-            estimated_out=used.tokens_out,
-        )
-    return Usage(used.calls, used.tokens_in, used.tokens_out)
+    return Found(hits, scored.usage)
 
 
 def _lock_of(retriever: Retriever) -> threading.Lock:

@@ -11,7 +11,6 @@ from typing import Any
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import (
-    NOTHING_USED,
     Action,
     Hit,
     MemorySystem,
@@ -22,7 +21,7 @@ from memory_systems.base import (
 )
 from memory_systems.respond import RESPOND, respond_from_hits
 from memory_systems.store import HistoryEntry, MemoryStore, StaleMemory
-from recallbed.chat_models.base import Usage
+from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.chat_models.prompt_file import PromptFile
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError

@@ -1,9 +1,11 @@
-"""Who scores a pool: the interface, the registry, one file a retriever."""
+"""Retrievers: the interface, the registry, and one file per retriever."""
 
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from recallbed.chat_models.base import Usage
+from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.registry import build, find, names, register
 
 __all__ = [
+    "NotScored",
     "Retriever",
     "RetrieverError",
     "RunContext",

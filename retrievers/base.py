@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, final
 
+from typing_extensions import override
+
+from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
+from recallbed.errors import UserError
+from recallbed.harness.cause import cause_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,52 +27,56 @@ JSON = Any
 
 
 class RetrieverError(Exception):
-    """This query could not be scored. Counted by `cause`; never turned into a score."""
+    """This query cannot be scored. Counted by `cause`; never turned into a score.
 
-    def __init__(self, cause: str) -> None:
-        self.cause = cause
+    `usage` is the cost of the replies received before the failure.
+    """
+
+    def __init__(self, cause: str, usage: Usage = NOTHING_USED) -> None:
+        self.cause, self.usage = cause, usage
         super().__init__(cause)
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What the replies behind a score cost."""
-
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    estimated: int = 0
-    """Calls whose tokens are our own estimate, since no server told them."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores with what else is known of them; every array has shape (len(pool),).
+    """Scores and what else is known of them; every array has shape (len(pool),).
 
     `matched` masks the positions with any evidence at all, `first_stage` holds the scores before
-    reranking of the best `depth`, `shown` the positions in prompt order; `repairs` counts mended
-    replies by kind.
+    reranking of the best `depth`, `shown` the positions in prompt order, `usage` the cost of the
+    replies behind the scores; `repairs` counts repaired replies by kind.
     """
 
     scores: ArrayLike
     matched: NDArray[np.bool_] | None = None
     first_stage: ArrayLike | None = None
     shown: Sequence[int] | None = None
-    usage: Usage = Usage()
+    usage: Usage = NOTHING_USED
     repairs: Mapping[str, int] = field(default_factory=dict)
     depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class NotScored:
+    """A query without scores: the cause as a row keeps it, and the cost of its replies."""
+
+    cause: str
+    usage: Usage = NOTHING_USED
+
+    @property
+    def error(self) -> RetrieverError:
+        """The same as an exception."""
+        return RetrieverError(self.cause, self.usage)
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run offers to a retriever that asks for it, beside its settings.
+    """What a run offers to a retriever in addition to its settings.
 
     `bank` holds all distinct memories of the data. `store` is the embedding store's file, or a
-    function that finds it when it is first needed; None where vectors last no longer than the run.
-    `max_memory` bounds the bytes of embeddings held in
-    memory at once, None for no bound. Neither changes a score. `leg` gives the run's one instance
-    of a label, or else of a registered name with its default settings (`registry.leg_finder`).
-    `chats` gives the run's one instance of a chat model (`chat_models.Chats`).
+    function that finds it on first use; None if vectors last no longer than the run. `max_memory`
+    bounds the bytes of embeddings held in memory at once, None for no bound. Neither changes a
+    score. `leg` returns the run's one instance of a label, or of a registered name with its default
+    settings (`registry.leg_finder`), `chats` that of a chat model (`chat_models.Chats`).
     """
 
     seed: int = 0
@@ -78,9 +88,10 @@ class RunContext:
 
 
 class Retriever(ABC):
-    """Scores the memories of a pool for a query. `score` is all that must be written.
+    """Scores the memories of a pool for a query. `score` is the only required method.
 
-    An instance must survive pickling once it is prepared: `--workers` sends copies of it.
+    A prepared instance must survive pickling: `--workers` sends copies of it. Callers use
+    `results` and `prepare_for`, which turn a fault into the failure of its own query.
     """
 
     libraries: tuple[str, ...] = ()
@@ -92,16 +103,16 @@ class Retriever(ABC):
 
     @abstractmethod
     def score(self, query: str, pool: Sequence[Memory]) -> ArrayLike | Scored:
-        """Scores of shape (len(pool),), finite, higher is better.
+        """Return scores of shape (len(pool),), finite, higher is better.
 
         A score may depend on the query and on which texts are in the pool, never on their order.
-        Raises RetrieverError where the query can't be scored.
+        Raise RetrieverError if the query cannot be scored.
         """
 
     def score_batch(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> list[ArrayLike | Scored | RetrieverError]:
-        """One result a query, failures in their places. By default a loop over `score`."""
+    ) -> Sequence[ArrayLike | Scored | RetrieverError]:
+        """Return one result per query, failures in their places. By default a loop over `score`."""
         results: list[ArrayLike | Scored | RetrieverError] = []
         for query, pool in zip(queries, pools, strict=True):
             try:
@@ -110,11 +121,49 @@ class Retriever(ABC):
                 results.append(error)
         return results
 
-    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Told once of all that a run will score, sorted and distinct. An optimisation only."""
+    @final
+    def results(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | NotScored]:
+        """Return one checked result per query, with scores as float32 of shape (len(pool),).
 
+        A batch that raises is tried again query by query. Raises only MemoryError, and UserError
+        (a spent budget, a rejected key): what would fail every other query too ends the run.
+        """
+        try:
+            given = list(self.score_batch(queries, pools))
+            if len(given) != len(queries):
+                raise RetrieverError(f"{len(given)} results for a batch of {len(queries)}")
+        except (MemoryError, UserError):
+            raise
+        except Exception as error:
+            if len(queries) > 1:
+                alone = [self.results([q], [p]) for q, p in zip(queries, pools, strict=True)]
+                return [result for [result] in alone]
+            return [_not_scored(error)]
+        return [checked(result, len(pool)) for result, pool in zip(given, pools, strict=True)]
+
+    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
+        """Called once with all that a run will score, sorted and distinct. An optimisation only."""
+
+    @final
+    def prepare_for(self, label: str, queries: Iterable[str], memories: Iterable[Memory]) -> None:
+        """Prepare for all that a run will score, in any order and with repeats.
+
+        Raises MemoryError, and UserError with the run's `label` if that fails.
+        """
+        try:
+            self.prepare_once(
+                sorted(set(queries)), sorted(set(memories), key=lambda m: (m.text, m.label or ""))
+            )
+        except (MemoryError, UserError):
+            raise
+        except Exception as error:
+            raise UserError(f"{label}: cannot be prepared ({cause_of(error)})") from error
+
+    @final
     def prepare_once(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """`prepare`, unless it was the last thing done: an instance may be a leg of several."""
+        """Prepare unless just prepared for the same: an instance may be a leg of several."""
         digest = hashlib.sha256()
         for part in (*queries, None, *((m.label, m.text) for m in memories)):
             digest.update(repr(part).encode() + b"\n")
@@ -123,30 +172,107 @@ class Retriever(ABC):
             self._prepared_for = digest.hexdigest()
 
     def trust(self, query: str) -> float:
-        """How far fusion may trust it on this query, 0 to 1: how well it can read the query."""
+        """Return the weight factor of fusion for this query, 0 to 1: how well it is read."""
         return 1.0
 
     def settings(self) -> Mapping[str, JSON]:
-        """All that can change a score. By default the settings it was built with."""
+        """Return all that can change a score. By default the settings it was built with."""
         return dict(self._configured)
 
     def depends_on(self) -> Iterable[str | Path]:
-        """Files other than code that can change a score, such as weights; folders whole.
+        """Return files other than code that can change a score, such as weights; folders whole.
 
         Their hashes are part of the run's fingerprint. Relative paths start at the working folder.
         """
         return ()
 
     def notes(self) -> Mapping[str, JSON]:
-        """What a reader of the summary should know, such as how many texts were cut short."""
+        """Return remarks for the summary, such as how many texts were truncated."""
         return {}
 
     @property
     def pool_independent(self) -> bool:
-        """Whether a memory's score is the same in every pool: then a union is scored once."""
+        """Whether a memory has the same score in every pool, so that a union is scored once."""
         return False
 
     @classmethod
     def from_run(cls, settings: Mapping[str, JSON], run: RunContext) -> Self:
-        """Build an instance for a run; override it to take something from the run's context."""
+        """Build an instance for a run. Override it to take something from the run's context."""
         return cls(**settings)
+
+
+class BatchRetriever(Retriever):
+    """Base class of retrievers that score queries together: `score` is a batch of one."""
+
+    @override
+    @abstractmethod
+    def score_batch(
+        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
+    ) -> list[Scored | RetrieverError]: ...
+
+    @override
+    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
+        [result] = self.score_batch([query], [pool])
+        if isinstance(result, RetrieverError):
+            raise result
+        return result
+
+
+def checked(result: Any, size: int) -> Scored | NotScored:
+    """Return what a retriever gave for a pool of `size`, checked in all its parts."""
+    if isinstance(result, RetrieverError):
+        return _not_scored(result)
+    from analysis.metrics import ranked
+
+    scored = result if isinstance(result, Scored) else Scored(result)
+    try:
+        return Scored(
+            ranked(scored.scores, size),
+            None if scored.matched is None else _mask(scored.matched, size),
+            None if scored.first_stage is None else _first_stage(scored.first_stage, size),
+            None if scored.shown is None else _positions(scored.shown, size),
+            Usage(*(int(n) for n in astuple(scored.usage))),
+            {str(kind): int(n) for kind, n in scored.repairs.items()},
+            None if scored.depth is None else _depth(scored.depth),
+        )
+    except Exception as error:
+        return _not_scored(error, ValueError)
+
+
+def _not_scored(error: Exception, explained: type[Exception] = RetrieverError) -> NotScored:
+    """The failure; of an `explained` exception without the name of its class."""
+    if isinstance(error, RetrieverError):
+        return NotScored(str(error.cause), error.usage)
+    return NotScored(str(error) if isinstance(error, explained) else cause_of(error))
+
+
+def _mask(matched: Any, size: int) -> NDArray[np.bool_]:
+    import numpy as np
+
+    mask = np.asarray(matched, np.bool_)
+    if mask.shape != (size,):
+        raise ValueError(f"a mask of shape {mask.shape} for {size} scores")
+    return mask
+
+
+def _first_stage(scores: Any, size: int) -> NDArray[np.float32]:
+    from analysis.metrics import ranked
+
+    try:
+        return ranked(scores, size)
+    except ValueError as error:
+        raise ValueError(f"first stage: {error}") from None
+
+
+def _positions(shown: Any, size: int) -> list[int]:
+    """The positions shown, each of them once."""
+    found = [index(position) for position in shown]
+    if not all(0 <= position < size for position in found) or len(set(found)) < len(found):
+        raise ValueError(f"shown: not distinct positions in a pool of {size}")
+    return found
+
+
+def _depth(depth: Any) -> int:
+    if index(depth) < 1:
+        raise ValueError(f"depth {depth}: must be at least 1")
+    return index(depth)

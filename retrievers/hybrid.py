@@ -8,13 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from typing_extensions import override
 
+from recallbed.chat_models.base import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
-from retrievers.attempt import ask
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from retrievers.base import (
+    BatchRetriever,
+    NotScored,
+    Retriever,
+    RetrieverError,
+    RunContext,
+    Scored,
+)
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
 from retrievers.fusion import Fusion, Leg, Scale, leg, reciprocal_rank, weighted
@@ -27,11 +35,9 @@ PUBLIC_DEV = "0754c597de0a1c070b9c5045a586d89dce609e71783c29c31c0fc116c1333711"
 LEAST_TRUST = 0.05
 """A leg that can't read the query still orders what no other leg matches."""
 
-Result = ArrayLike | Scored | RetrieverError
-
 
 @register("hybrid")
-class Hybrid(Retriever):
+class Hybrid(BatchRetriever):
     """Legs by label (or by registered name), fused.
 
     `fusion` is `weighted` (on the common `scale`, `zscore` or `minmax`) or `rrf`, reciprocal rank
@@ -127,81 +133,48 @@ class Hybrid(Retriever):
         """That of the leg that reads the query best."""
         return max(one.trust(query) for one in self.legs)
 
-    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """Fused scores, (len(pool),). Raises RetrieverError naming the leg that failed."""
-        [result] = self._score_all([query], [pool])
-        if isinstance(result, RetrieverError):
-            raise result
-        return result
-
+    @override
     def score_batch(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> list[ArrayLike | Scored | RetrieverError]:
-        """One result a query. Each leg scores the whole batch; one that fails, fails its query."""
-        return [*self._score_all(queries, pools)]
-
-    def _score_all(
-        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:
-        by_leg = [ask(one, queries, pools) for one in self.legs]
-        return [
-            self.fuse(query, len(pool), [results[i] for results in by_leg])
-            for i, (query, pool) in enumerate(zip(queries, pools, strict=True))
+        by_leg = [one.results(queries, pools) for one in self.legs]
+        found = [
+            self.fuse(query, results) for query, *results in zip(queries, *by_leg, strict=True)
         ]
+        return [one.error if isinstance(one, NotScored) else one for one in found]
 
-    def fuse(self, query: str, size: int, results: Sequence[Result]) -> Scored | RetrieverError:
-        """Fuse what the legs gave for a pool of `size`; the failure of one, with its name."""
-        found = []
-        for name, result in zip(self.names, results, strict=True):
-            if isinstance(result, RetrieverError):
-                return RetrieverError(f"leg {name}: {result.cause}")
-            found.append(result if isinstance(result, Scored) else Scored(result))
-        try:
-            legs = [self._leg(*one, size) for one in zip(self.names, found, strict=True)]
-        except ValueError as error:
-            return RetrieverError(str(error))
-        weights = list(self.weights)
-        if self.use_trust:
-            try:
-                trusts = [
-                    self._trust(*one, query) for one in zip(self.names, self.legs, strict=True)
-                ]
-            except RetrieverError as error:
-                return error
-            weights = [weight * trust for weight, trust in zip(weights, trusts, strict=True)]
-        usages = [one.usage for one in found]
+    def fuse(self, query: str, results: Sequence[Scored | NotScored]) -> Scored | NotScored:
+        """Fuse the legs' results for a pool; NotScored, with the leg's name, if one failed."""
+        usage = sum((one.usage for one in results), Usage())
+        for name, one in zip(self.names, results, strict=True):
+            if isinstance(one, NotScored):
+                return NotScored(f"leg {name}: {one.cause}", usage)
+        found = [one for one in results if isinstance(one, Scored)]
         repairs: Counter[str] = Counter()
         for one in found:
             repairs.update(one.repairs)
+        legs = [leg(one.scores, one.matched) for one in found]
+        weights = list(self.weights)
+        if self.use_trust:
+            try:
+                weights = [weight * self._trust(i, query) for i, weight in enumerate(weights)]
+            except RetrieverError as error:
+                return NotScored(error.cause, usage)
         return Scored(
             self._scores(legs, weights),
             np.logical_or.reduce([one.matched for one in legs]),
-            usage=Usage(
-                sum(one.calls for one in usages),
-                sum(one.tokens_in for one in usages),
-                sum(one.tokens_out for one in usages),
-                sum(one.estimated for one in usages),
-            ),
+            usage=usage,
             repairs=dict(repairs),
         )
 
-    @staticmethod
-    def _trust(name: str, one: Retriever, query: str) -> float:
+    def _trust(self, leg: int, query: str) -> float:
         try:
-            return max(float(one.trust(query)), LEAST_TRUST)
+            return max(float(self.legs[leg].trust(query)), LEAST_TRUST)
         except (MemoryError, UserError):
             raise
         except Exception as error:
-            raise RetrieverError(f"leg {name}: trust: {cause_of(error)}") from error
-
-    @staticmethod
-    def _leg(name: str, scored: Scored, size: int) -> Leg:
-        try:
-            if np.shape(scored.scores) != (size,):
-                raise ValueError(f"scores of shape {np.shape(scored.scores)} for a pool of {size}")
-            return leg(scored.scores, scored.matched)
-        except ValueError as error:
-            raise ValueError(f"leg {name}: {error}") from None
+            cause = f"leg {self.names[leg]}: trust: {cause_of(error)}"
+            raise RetrieverError(cause) from error
 
     def _scores(self, legs: Sequence[Leg], weights: Sequence[float]) -> NDArray[np.float64]:
         if self.fusion == "rrf":

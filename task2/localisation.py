@@ -17,8 +17,7 @@ import numpy as np
 from analysis.metrics import Recall, above_tied, recall_at, reciprocal_rank
 from analysis.statistics import Bootstrap, Floats
 from recallbed.corpus.records import Memory, Task2Row
-from retrievers.attempt import attempt, prepare
-from retrievers.base import Retriever, RetrieverError
+from retrievers.base import NotScored, Retriever, RetrieverError
 from task2.actions import Action, deeds
 
 JSON = Any
@@ -41,7 +40,7 @@ def localisation(
 
     Sessions without a change, with several, or with a pool of one (where any retriever is right)
     are counted and in no mean, and so are those that the retriever fails on, by cause, whatever it
-    raises. A session fails if one of its turns does. Raises UserError as `retrievers.attempt`.
+    raises. A session fails if one of its turns does. Raises UserError as `Retriever.results`.
     """
     asked, left_out = [], Counter[str]()
     for row in rows:
@@ -54,9 +53,8 @@ def localisation(
             left_out["without a user turn"] += 1
         else:
             asked.append((row, targets[0]))
-    prepare(
+    retriever.prepare_for(
         label,
-        retriever,
         (query for row, _ in asked for query in _queries(row)),
         (memory for row, _ in asked for memory in _pool(row)),
     )
@@ -96,9 +94,9 @@ def best_over_turns(
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Each memory's best score over the queries, shape (len(pool),). Raises RetrieverError."""
     found = []
-    for result in attempt(retriever, queries, [pool] * len(queries)):
-        if isinstance(result, RetrieverError):
-            raise result
+    for result in retriever.results(queries, [pool] * len(queries)):
+        if isinstance(result, NotScored):
+            raise result.error
         found.append(np.asarray(result.scores, np.float32))
     best: np.ndarray[Any, np.dtype[np.float32]] = np.max(found, axis=0)
     return best

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from analysis.statistics import Bootstrap
 from memory_scoring.similarity import token_overlap
-from recallbed.chat_models.base import ChatModel, Failure, Request
+from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
 from recallbed.corpus.material import Material, gather
@@ -29,8 +29,7 @@ from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
-from retrievers.attempt import attempt, prepare
-from retrievers.base import Retriever, RetrieverError, RunContext, Usage
+from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
 from retrievers.registry import build_all, describe
 from retrievers.rerank.prompt import Prompt
 from task3.used_memory import USED_FROM
@@ -182,19 +181,15 @@ class Answering:
             return Done(error=str(error.cause))
         shown = shuffled(row.query, chosen, self.config.seed)
         reply = self.chat.complete(ask(row.query, shown, self.config.max_tokens))
-        counts = (
-            used.calls + reply.usage.calls,
-            used.tokens_in + reply.usage.estimate_in,
-            used.tokens_out + reply.usage.estimate_out,
-        )
+        counts = (used + reply.usage).counts
         if isinstance(reply, Failure):
-            return Done(None, *counts, error=reply.error)
+            return Done(None, **counts, error=reply.error)
         assert isinstance(reply.parsed, Choice)
         golds = {memories[i].text for i in pool.golds}
         result = _result(row, golds, shown, reply.parsed)
         if reply.repairs:
             result["repairs"] = dict(reply.repairs)
-        return Done(result, *counts)
+        return Done(result, **counts)
 
     def _first_stage(self, query: str, pool: Sequence[Memory]) -> tuple[list[str], Usage]:
         """The texts to be shown, and what choosing them took."""
@@ -203,9 +198,9 @@ class Answering:
             return texts, Usage()
         with self._alone:
             self._prepare()
-            [scored] = attempt(self.retriever, [query], [pool])
-        if isinstance(scored, RetrieverError):
-            raise scored
+            [scored] = self.retriever.results([query], [pool])
+        if isinstance(scored, NotScored):
+            raise scored.error
         best: dict[str, float] = {}
         for memory, score in zip(pool, np.asarray(scored.scores), strict=True):
             best[memory.text] = max(best.get(memory.text, -np.inf), float(score))
@@ -217,7 +212,7 @@ class Answering:
         if self.retriever is not None and not self._prepared:
             pools = self.material.pools
             label = self.config.label or ""
-            prepare(label, self.retriever, (row.query for row in pools.rows), pools.memories)
+            self.retriever.prepare_for(label, (row.query for row in pools.rows), pools.memories)
             self._prepared = True
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from analysis.official import prediction_row
 from recallbed.corpus.records import Memory, Task3File
 from recallbed.harness.progress import progress
-from retrievers.attempt import attempt, prepare
-from retrievers.base import Retriever, RetrieverError
+from retrievers.base import NotScored, Retriever
 from task3.order_check import check_order
 
 BATCH = 16
@@ -43,7 +42,7 @@ def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> 
     which queries are asked.
     """
     memories = (memory for row in file.rows for memory in row.candidates)
-    prepare(label, retriever, (row.query for row in file.rows), memories)
+    retriever.prepare_for(label, (row.query for row in file.rows), memories)
     check_order(
         label,
         retriever,
@@ -57,10 +56,10 @@ def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> 
     with progress(label, len(file.rows)) as advance:
         for start in range(0, len(file.rows), BATCH):
             batch = file.rows[start : start + BATCH]
-            results = attempt(retriever, [r.query for r in batch], [r.candidates for r in batch])
+            results = retriever.results([r.query for r in batch], [r.candidates for r in batch])
             for row, result in zip(batch, results, strict=True):
-                if isinstance(result, RetrieverError):
-                    failed[str(result.cause)] += 1
+                if isinstance(result, NotScored):
+                    failed[result.cause] += 1
                     continue
                 chosen, tied = prediction_row(label, row, np.asarray(result.scores), seed)
                 ties += tied > 1

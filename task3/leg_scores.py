@@ -12,15 +12,14 @@ from analysis.metrics import Recall, above_tied, ranked
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.progress import progress
-from retrievers.attempt import attempt, prepare
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored
+from retrievers.base import NotScored, Retriever, RunContext, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.registry import leg_finder
 from task3.order_check import check_order
 
 BATCH = 16
 Key = tuple[str, tuple[tuple[str, str], ...]]
-Result = Scored | RetrieverError
+Result = Scored | NotScored
 Pools = tuple[int, int]
 
 
@@ -57,8 +56,8 @@ class LegScores:
         retriever = find(label)
         if isinstance(retriever, Hybrid):
             by_leg = [self._results(find, keys, name, at) for name in retriever.names]
-            places = zip(self.pools.rows, self.pools.pools[at], *by_leg, strict=True)
-            return [retriever.fuse(row.query, len(pool), legs) for row, pool, *legs in places]
+            places = zip(self.pools.rows, *by_leg, strict=True)
+            return [retriever.fuse(row.query, legs) for row, *legs in places]
         key = keys.get(label, (label, ()))
         if (key, at) not in self._kept:
             # One instance for all candidates that ask for it, so that it is prepared once.
@@ -68,7 +67,7 @@ class LegScores:
 
     def _score(self, label: str, retriever: Retriever, at: Pools) -> Iterator[Result]:
         rows, pools = self.pools.rows, self.pools.pools[at]
-        prepare(label, retriever, (row.query for row in rows), self.pools.memories)
+        retriever.prepare_for(label, (row.query for row in rows), self.pools.memories)
         if at == min(self.pools.pools):
             check_order(
                 label,
@@ -81,12 +80,12 @@ class LegScores:
             for start in range(0, len(rows), BATCH):
                 batch = range(start, min(start + BATCH, len(rows)))
                 members = [self.pools.texts(pools[i]) for i in batch]
-                yield from attempt(retriever, [rows[i].query for i in batch], members)
+                yield from retriever.results([rows[i].query for i in batch], members)
                 advance(len(batch))
 
 
 def _recall(result: Result, pool: Pool, k: int) -> float:
-    if isinstance(result, RetrieverError):
+    if isinstance(result, NotScored):
         return float("nan")
     scores = ranked(result.scores, len(pool))
     return Recall(k).value([above_tied(scores, gold) for gold in pool.golds])

@@ -9,8 +9,7 @@ import numpy as np
 
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever, Scored
 from retrievers.rerank.base import NO_FIRST_STAGE, Reranker
 from task3.pool_scoring import chat_models_of
 
@@ -54,16 +53,16 @@ def check_order(
     sample = sorted(range(len(names)), key=lambda i: _key(seed, names[i]))[:SAMPLE]
     pairs = {i: asked(i) for i in sample}
 
-    def alone(i: int) -> Scored | RetrieverError:
+    def alone(i: int) -> Scored | NotScored:
         query, pool = pairs[i]
-        return attempt(retriever, [query], [pool])[0]
+        return retriever.results([query], [pool])[0]
 
     batch = None
     if type(retriever).score_batch is not Retriever.score_batch and not isinstance(
         retriever, Reranker
     ):
         queries, pools = zip(*pairs.values(), *pairs.values(), strict=True)
-        batch = dict(zip([*sample, *sample], attempt(retriever, queries, pools), strict=True))
+        batch = dict(zip([*sample, *sample], retriever.results(queries, pools), strict=True))
     backward = {i: alone(i) for i in reversed(sample)}
     forward = {i: alone(i) for i in sample}
     for i in sample:
@@ -86,10 +85,10 @@ def _key(seed: int, name: str) -> bytes:
 
 
 def _difference(
-    one: Scored | RetrieverError, other: Scored | RetrieverError, tolerance: float
+    one: Scored | NotScored, other: Scored | NotScored, tolerance: float
 ) -> tuple[int, float, float] | None:
     """The place where two results of a pool differ most, with both scores; None if they agree."""
-    if isinstance(one, RetrieverError) or isinstance(other, RetrieverError):
+    if isinstance(one, NotScored) or isinstance(other, NotScored):
         return None
     a, b = (np.asarray(result.scores, np.float64) for result in (one, other))
     if not len(a):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from analysis.rows import Reranked, Row, failed_row, scored_row
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.errors import UserError
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever, Scored
 
 Scores = NDArray[np.float32]
 Ints = NDArray[np.integer[Any]]
@@ -91,14 +90,14 @@ class Scorer:
         if not self.retriever.pool_independent:
             members = [self.pools.texts(self._pool(place)) for place in keys]
             queries = [self.pools.rows[place.query].query for place in keys]
-            for place, result in zip(keys, attempt(self.retriever, queries, members), strict=True):
+            for place, result in zip(keys, self.retriever.results(queries, members), strict=True):
                 yield self._finish(place, result, slice(None))
             return
         numbers = list(dict.fromkeys(place.query for place in keys))
         unions = {n: self._union(n) for n in numbers}
         memories = [[self.pools.memories[i] for i in unions[n]] for n in numbers]
         queries = [self.pools.rows[n].query for n in numbers]
-        results = dict(zip(numbers, attempt(self.retriever, queries, memories), strict=True))
+        results = dict(zip(numbers, self.retriever.results(queries, memories), strict=True))
         for place in keys:
             at = np.searchsorted(unions[place.query], self._pool(place).members)
             yield self._finish(place, results[place.query], at)
@@ -111,16 +110,15 @@ class Scorer:
         return found
 
     def _finish(
-        self, place: PoolKey, result: Scored | RetrieverError, at: slice | Ints
+        self, place: PoolKey, result: Scored | NotScored, at: slice | Ints
     ) -> tuple[Row, Scores | None]:
         pool = self._pool(place)
         memories = self.pools.texts(pool)
         where = (self.pools.rows[place.query].benchmark_id, self.label, place.distractors)
-        if isinstance(result, RetrieverError):
-            return failed_row(where, memories, pool.golds, str(result.cause)), None
+        if isinstance(result, NotScored):
+            return failed_row(where, memories, pool.golds, result.cause), None
         scores = np.asarray(result.scores)[at]
-        usage, repairs = asdict(result.usage), dict(result.repairs)
-        usage.pop("estimated")
+        usage, repairs = result.usage.counts, dict(result.repairs)
         # In a union of pools there is no first stage and no prompt of this one.
         reranked = _reranked(result if isinstance(at, slice) else Scored((), usage=result.usage))
         return scored_row(where, memories, pool.golds, scores, usage, repairs, reranked), scores
@@ -128,7 +126,7 @@ class Scorer:
 
 def _reranked(result: Scored) -> Reranked | None:
     """What a row tells of reranking; None, and not a key of it, where there is nothing to tell."""
-    estimated = result.usage.estimated
+    estimated = result.usage.unreported
     known = any(part is not None for part in (result.first_stage, result.depth, result.shown))
     if not known and not estimated:
         return None

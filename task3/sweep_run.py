@@ -23,7 +23,6 @@ from recallbed.harness.fingerprint import code_hash, own_version, short_hash, ve
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import OnExisting, RunFolder, open_run, say_reused
-from retrievers.attempt import prepare
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import build_all, describe
 from retrievers.rerank.base import Reranker
@@ -186,7 +185,7 @@ class Sweep:
     def _scorer(self, label: str) -> Scorer:
         retriever = self.retrievers[label]
         queries = (row.query for row in self.pools.rows)
-        prepare(label, retriever, queries, self.pools.memories)
+        retriever.prepare_for(label, queries, self.pools.memories)
         self.folder.manifest["notes"][label] = dict(retriever.notes())
         self._keep_prices()
         self.folder.write_manifest()
@@ -338,7 +337,7 @@ def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
         material, retrievers = open_sweep(config, chats)
         for label, retriever in retrievers.items():
             queries = (row.query for row in material.pools.rows)
-            prepare(label, retriever, queries, material.pools.memories)
+            retriever.prepare_for(label, queries, material.pools.memories)
             notes = retriever.notes()
             if not chat_models_of(notes):
                 continue

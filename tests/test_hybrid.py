@@ -14,11 +14,11 @@ import pytest
 
 from indexes.encoder import resolve_model
 from indexes.legibility import legibility
+from recallbed.chat_models import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.dense import MiniLM
 from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
@@ -231,8 +231,8 @@ def test_usage_and_repairs_are_summed() -> None:
 )
 def test_a_failing_leg_fails_its_query_alone_and_is_named(query: str, cause: str) -> None:
     hybrid = Hybrid.of({"good": Overlap(), "bad": Fails()})
-    results = attempt(hybrid, ["cat", query, "tea"], [SMALL] * 3)
-    assert isinstance(results[1], RetrieverError)
+    results = hybrid.results(["cat", query, "tea"], [SMALL] * 3)
+    assert isinstance(results[1], NotScored)
     assert re.sub(r":\d+\)$", ":LINE)", results[1].cause) == cause
     assert isinstance(results[0], Scored)
     assert isinstance(results[2], Scored)

@@ -36,7 +36,6 @@ from recallbed.corpus.records import Memory, MemoryItem, Turn
 from recallbed.errors import UserError
 from recallbed.harness.typed_settings import plain_defaults
 from retrievers import Retriever, Scored
-from retrievers import Usage as RetrieverUsage
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from tests.kit import ROOT
@@ -373,7 +372,7 @@ class Seeing(Retriever):
 
     def score(self, query: str, pool: Sequence[Memory]) -> Scored:
         self.seen += pool
-        return Scored([0.0] * len(pool), usage=RetrieverUsage(2, 30, 4))
+        return Scored([0.0] * len(pool), usage=Usage(2, 30, 4))
 
 
 def test_a_retriever_sees_text_and_label_and_its_calls_are_counted() -> None:

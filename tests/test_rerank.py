@@ -13,8 +13,7 @@ from recallbed.chat_models import ChatModel, Fence, chat_model
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored
+from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from retrievers.registry import build_all
@@ -316,10 +315,10 @@ def test_a_failing_first_stage_fails_its_query_alone(simple: ScriptedServer) -> 
             ]
 
     reranker = Listwise.asking(asked(simple), Weak(), depth=3)
-    one, two, three = attempt(reranker, ["a", "b", "c"], [POOL] * 3)
+    one, two, three = reranker.results(["a", "b", "c"], [POOL] * 3)
     assert isinstance(one, Scored)
     assert isinstance(three, Scored)
-    assert isinstance(two, RetrieverError)
+    assert isinstance(two, NotScored)
     assert two.cause == "first stage Weak: too hard"
 
 

@@ -15,8 +15,7 @@ import pytest
 from recallbed.chat_models import Budget, BudgetReached, chat_model
 from recallbed.corpus.records import Memory
 from recallbed.harness.failures import without_reason
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever, Scored
 from retrievers.rerank.base import Cut
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
@@ -91,7 +90,7 @@ def test_a_reply_that_cannot_be_read_keeps_the_first_stages_order(
     with scripted_server(reader(knows("6 is what this memory begins with")), behaviour) as server:
         chat = chat_model("openai:m", base_url=server.url, first_wait=0.0)
         result = cls.asking(chat, InOrder()).score("q", numbered(6))
-        strict = attempt(cls.asking(chat, InOrder(), unusable="fail"), ["q"], [numbered(6)])
+        strict = cls.asking(chat, InOrder(), unusable="fail").results(["q"], [numbered(6)])
     kind = "cut" if behaviour == "truncated" else "wrong format"
     assert isinstance(result, Scored)
     if behaviour == "truncated" and cls in (Listwise, FullContext):
@@ -103,7 +102,7 @@ def test_a_reply_that_cannot_be_read_keeps_the_first_stages_order(
     assert order(result) == list(range(1, 7))
     assert set(result.repairs) == {kind}
     [failed] = strict
-    assert isinstance(failed, RetrieverError)
+    assert isinstance(failed, NotScored)
     assert failed.cause == f"no reply could be used ({kind})"
 
 
@@ -118,10 +117,10 @@ def test_a_call_that_fails_fails_its_query_and_no_other(
     timeout = 0.5 if behaviour == "hang" else 60
     with scripted_server(reader(knows("3 is what this memory begins with")), choose) as server:
         reranker = make(cls, server.url, timeout=timeout, retries=0)
-        results = attempt(reranker, ["good", "bad", "fine"], [numbered(4)] * 3)
+        results = reranker.results(["good", "bad", "fine"], [numbered(4)] * 3)
     good, bad, fine = results
     assert order(good)[0] == order(fine)[0] == 3
-    assert isinstance(bad, RetrieverError)
+    assert isinstance(bad, NotScored)
     assert without_reason(bad.cause) == FAILED[behaviour]
     status = behaviour.removeprefix("status ")
     assert (f"(reason: HTTP {status}: scripted" in bad.cause) == (status != behaviour)
@@ -264,8 +263,8 @@ def test_a_context_too_small_for_two_fails_its_query() -> None:
     with scripted_server(reader(knows("x"))) as server:
         chat = chat_model("openai:m", base_url=server.url, context=1200)
         for cls in PARADIGMS:
-            [result] = attempt(cls.asking(chat, InOrder()), ["q"], [pool])
-            assert isinstance(result, RetrieverError)
+            [result] = cls.asking(chat, InOrder()).results(["q"], [pool])
+            assert isinstance(result, NotScored)
             assert result.cause.startswith("context too long")
         assert server.calls == []
 
@@ -290,9 +289,9 @@ def test_a_rate_limit_is_an_error_and_no_rank_hard_case_46() -> None:
 
     queries = [f"q{i}" for i in range(10)]
     with scripted_server(reader(knows(gold)), choose) as server:
-        results = attempt(make(Listwise, server.url), queries, [numbered(5)] * 10)
+        results = make(Listwise, server.url).results(queries, [numbered(5)] * 10)
     ranked = [order(one)[0] == 2 for one in results if isinstance(one, Scored)]
-    causes = [without_reason(one.cause) for one in results if isinstance(one, RetrieverError)]
+    causes = [without_reason(one.cause) for one in results if isinstance(one, NotScored)]
     assert ranked == [True] * 7
     assert causes == ["rate limited"] * 3
 
@@ -314,9 +313,9 @@ def test_a_spent_budget_stops_the_run_and_the_stored_replies_serve_the_next(
         budget = Budget(max_tokens=rich.count_tokens(first.messages) + first.max_tokens + 40)
         poor = chat_model("openai:m", budget=budget, max_in_flight=1, **options)
         with pytest.raises(BudgetReached):
-            attempt(Listwise.asking(poor, InOrder()), queries, [numbered(4)] * 6)
+            Listwise.asking(poor, InOrder()).results(queries, [numbered(4)] * 6)
         before = len(server.calls)
         assert 0 < before < 6
-        results = attempt(Listwise.asking(rich, InOrder()), queries, [numbered(4)] * 6)
+        results = Listwise.asking(rich, InOrder()).results(queries, [numbered(4)] * 6)
         assert len(server.calls) == 6
     assert all(order(one)[0] == 2 for one in results)

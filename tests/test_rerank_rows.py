@@ -19,8 +19,7 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row
-from retrievers import Retriever, RetrieverError, Scored, Usage
-from retrievers.attempt import attempt
+from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
 from task3.sweep_run import SweepConfig, run_sweep
@@ -127,10 +126,10 @@ class Tells(Retriever):
     ids=str,
 )
 def test_what_a_retriever_says_wrongly_fails_its_own_query(of: dict[str, Any], cause: str) -> None:
-    right, wrong = attempt(Tells(**of), ["memory", "faulty memory"], [POOL, POOL])
+    right, wrong = Tells(**of).results(["memory", "faulty memory"], [POOL, POOL])
     assert isinstance(right, Scored)
     assert right.depth == 2
-    assert isinstance(wrong, RetrieverError)
+    assert isinstance(wrong, NotScored)
     assert cause in wrong.cause
 
 
@@ -164,7 +163,7 @@ class Union(Retriever):
 class Estimates(Union):
     """Its tokens are estimates."""
 
-    usage = Usage(2, 10, 3, estimated=1)
+    usage = Usage(2, 10, 3, unreported=1)
 
 
 # --- the ceiling

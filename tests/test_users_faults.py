@@ -15,8 +15,7 @@ from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
 from recallbed.harness.configurations import Configuration, parse_configurations
-from retrievers.attempt import ask, attempt, prepare
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever, RetrieverError, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker
@@ -134,7 +133,7 @@ def test_what_cannot_be_prepared_is_one_line_in_every_command(
     assert tuned.exit_code == 2
     assert "Traceback" not in tuned.stderr
     with pytest.raises(MemoryError):
-        prepare("x", Starved(), ["a"], POOL)
+        Starved().prepare_for("x", ["a"], POOL)
 
 
 class Starved(Overlap):
@@ -197,10 +196,9 @@ class Short(Overlap):
 
 
 def test_a_batch_of_the_wrong_length_fails_each_of_its_queries() -> None:
-    for found in (ask(Short(), ["tea", "cat"], [POOL] * 2), attempt(Short(), ["tea"], [POOL])):
-        for one in found:
-            assert isinstance(one, RetrieverError)
-            assert one.cause == "0 results for a batch of 1"
+    failed = NotScored("0 results for a batch of 1")
+    assert Short().results(["tea", "cat"], [POOL] * 2) == [failed] * 2
+    assert Short().results(["tea"], [POOL]) == [failed]
 
 
 def test_a_cause_names_the_users_innermost_line_and_stays_on_one_line() -> None:

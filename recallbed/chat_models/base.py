@@ -126,6 +126,15 @@ class Usage:
         """Output tokens, estimated where none were told."""
         return self.reported_out + self.estimated_out
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The keys of a row: calls, and tokens estimated if the server did not report them."""
+        return {
+            "calls": self.calls,
+            "tokens_in": self.estimate_in,
+            "tokens_out": self.estimate_out,
+        }
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.calls + other.calls,
@@ -135,6 +144,9 @@ class Usage:
             self.estimated_in + other.estimated_in,
             self.estimated_out + other.estimated_out,
         )
+
+
+NOTHING_USED = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +159,7 @@ class Reply:
 
     text: str
     parsed: BaseModel | None = None
-    usage: Usage = Usage()
+    usage: Usage = NOTHING_USED
     rung: Rung | None = None
     re_asks: int = 0
     from_cache: bool = False
@@ -167,7 +179,7 @@ class Failure:
     cause: Cause
     detail: str = ""
     text: str = ""
-    usage: Usage = Usage()
+    usage: Usage = NOTHING_USED
 
     @property
     def error(self) -> str:

@@ -10,17 +10,23 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from analysis.metrics import ranked
-from recallbed.chat_models.base import Usage as ChatUsage
+from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from retrievers.attempt import attempt
-from retrievers.base import Retriever, RetrieverError, RunContext, Scored, Usage
+from retrievers.base import (
+    BatchRetriever,
+    NotScored,
+    Retriever,
+    RetrieverError,
+    RunContext,
+    Scored,
+)
 from retrievers.registry import describe_leg, leg_finder
 
 NO_FIRST_STAGE = "none"
-NOTHING_USED = ChatUsage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Reranked:
     """
 
     values: ArrayLike
-    usage: ChatUsage = NOTHING_USED
+    usage: Usage = NOTHING_USED
     repairs: Mapping[str, int] = field(default_factory=dict)
     shown: Sequence[int] | None = None
 
@@ -56,7 +62,7 @@ def order_key(seed: int, query: str, text: str, salt: str = "") -> bytes:
     return hashlib.sha256(joined).digest()
 
 
-class Reranker(Retriever):
+class Reranker(BatchRetriever):
     """Reorders the best `depth` of `first_stage`, a label or a registered name.
 
     What it reorders stands above all the rest, which keeps the first stage's order and ties. A
@@ -136,25 +142,14 @@ class Reranker(Retriever):
         """That of the first stage: what it can't find can't be reordered."""
         return 1.0 if self.first_stage_name == NO_FIRST_STAGE else self.first_stage.trust(query)
 
-    def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """Scores that stand for ranks, (len(pool),): 0 for the best, -1 for the next, and so on.
-
-        Raises RetrieverError where the first stage or the reranker fails.
-        """
-        [result] = self._score_all([query], [pool])
-        if isinstance(result, RetrieverError):
-            raise result
-        return result
-
+    @override
     def score_batch(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> list[ArrayLike | Scored | RetrieverError]:
-        """One result a query; all cuts of the batch are reranked together."""
-        return [*self._score_all(queries, pools)]
-
-    def _score_all(
-        self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:
+        """Return scores that are ranks: 0 for the best, -1 for the next, and so on.
+
+        The candidates of the whole batch are reranked together.
+        """
         firsts = self._first_scores(queries, pools)
         cuts: dict[int, Cut] = {}
         for i, (query, pool, first) in enumerate(zip(queries, pools, firsts, strict=True)):
@@ -164,31 +159,32 @@ class Reranker(Retriever):
         results = dict(zip(several, self.rerank_all(list(several.values())), strict=True))
         found: list[Scored | RetrieverError] = []
         for i, (pool, first) in enumerate(zip(pools, firsts, strict=True)):
-            if isinstance(first, RetrieverError) or not pool:
+            if isinstance(first, NotScored):
+                cause = f"first stage {self.first_stage_name}: {first.cause}"
+                found.append(RetrieverError(cause, first.usage))
+            elif not pool:
                 found.append(first)
-                continue
-            result = results.get(i, Reranked([0.0]))
-            if isinstance(result, RetrieverError):
-                found.append(result)
             else:
-                found.append(self._merge(pool, first, cuts[i], result))
+                result = results.get(i, Reranked([0.0]))
+                if isinstance(result, RetrieverError):
+                    found.append(RetrieverError(result.cause, first.usage + result.usage))
+                else:
+                    found.append(self._merge(pool, first, cuts[i], result))
         return found
 
     def _first_scores(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
-    ) -> list[Scored | RetrieverError]:
+    ) -> list[Scored | NotScored]:
         if self.first_stage_name == NO_FIRST_STAGE:
             return [Scored(np.zeros(len(pool), np.float32)) for pool in pools]
-        found: list[Scored | RetrieverError] = []
-        for result in attempt(self.first_stage, queries, pools):
-            if isinstance(result, RetrieverError):
-                found.append(RetrieverError(f"first stage {self.first_stage_name}: {result.cause}"))
-            else:
-                used = result.usage
-                found.append(
-                    Scored(result.scores, result.matched, usage=used, repairs=result.repairs)
-                )
-        return found
+        found = self.first_stage.results(queries, pools)
+        # What else is known belongs to another prompt.
+        return [
+            Scored(one.scores, one.matched, usage=one.usage, repairs=one.repairs)
+            if isinstance(one, Scored)
+            else one
+            for one in found
+        ]
 
     def _cut(self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]) -> Cut:
         """The distinct texts among the best `depth` memories of the pool."""
@@ -207,7 +203,7 @@ class Reranker(Retriever):
         try:
             values = ranked(result.values, len(cut.texts))
         except ValueError as error:
-            return RetrieverError(str(error))
+            return RetrieverError(str(error), first.usage + result.usage)
         levels = np.unique(-values)
         places = np.searchsorted(levels, -values)
         of_text = dict(zip(cut.texts, places.tolist(), strict=True))
@@ -228,16 +224,7 @@ class Reranker(Retriever):
             None if first.matched is None else first.matched | ~rest,
             first_stage=None if alone else scores,
             shown=None if result.shown is None else [positions[cut.texts[i]] for i in result.shown],
-            usage=_total(first.usage, result.usage),
+            usage=first.usage + result.usage,
             repairs={kind: count for kind, count in sorted(repairs.items()) if count},
             depth=None if alone else self.depth or len(pool),
         )
-
-
-def _total(first: Usage, chat: ChatUsage) -> Usage:
-    return Usage(
-        first.calls + chat.calls,
-        first.tokens_in + chat.estimate_in,
-        first.tokens_out + chat.estimate_out,
-        first.estimated + chat.unreported,
-    )

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, field_validator
 
-from recallbed.chat_models import Cause, Failure, Reply, TokenScorer
-from recallbed.chat_models import Usage as ChatUsage
+from recallbed.chat_models import Cause, Failure, Reply, TokenScorer, Usage
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Cut, Reranked
@@ -76,7 +75,7 @@ class Pointwise(PromptReranker):
             else:
                 odds.append(yes.total - no.total)
         tokens = [self.chat.count_tokens(prompt) for prompt in prompts]
-        return by_value(cut, odds, [ChatUsage(1, reported_in=read) for read in tokens])
+        return by_value(cut, odds, [Usage(1, reported_in=read) for read in tokens])
 
     def steps(self, talk: Conversation) -> Steps:
         """All prompts at once; those that are too long aren't sent."""
@@ -103,7 +102,7 @@ class Pointwise(PromptReranker):
 
 
 def by_value(
-    cut: Cut, values: Sequence[float | Failure], usages: Sequence[ChatUsage]
+    cut: Cut, values: Sequence[float | Failure], usages: Sequence[Usage]
 ) -> Reranked | RetrieverError:
     """The candidates by value; those that failed below them in first-stage order, by cause counted.
 
@@ -115,4 +114,4 @@ def by_value(
         return RetrieverError(", ".join(sorted(causes)))
     found = min(scored.values()) - 1.0 - np.searchsorted(np.unique(-cut.scores), -cut.scores)
     found[list(scored)] = list(scored.values())
-    return Reranked(found, sum((usages[i] for i in scored), ChatUsage()), causes)
+    return Reranked(found, sum((usages[i] for i in scored), Usage()), causes)

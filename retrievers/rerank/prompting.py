@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request
-from recallbed.chat_models import Usage as ChatUsage
+from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request, Usage
 from recallbed.chat_models.base import Failure
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
@@ -33,7 +32,7 @@ class Conversation:
     """One query while it is reranked: what its replies took, and what was mended in them."""
 
     cut: Cut
-    usage: ChatUsage = field(default_factory=ChatUsage)
+    usage: Usage = field(default_factory=Usage)
     repairs: Counter[str] = field(default_factory=Counter)
     shown: dict[int, None] = field(default_factory=dict)
     replies: int = 0
@@ -198,7 +197,7 @@ class PromptReranker(Reranker):
             if not answer.usage.calls:  # a model of somebody's own that counts whole replies only
                 tokens_in = self.chat.count_tokens(request.messages)
                 tokens_out = estimate_text(answer.text)
-                talk.usage += ChatUsage(
+                talk.usage += Usage(
                     1, unreported=1, estimated_in=tokens_in, estimated_out=tokens_out
                 )
             talk.unusable -= 1

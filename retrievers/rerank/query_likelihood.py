@@ -12,8 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Self
 
-from recallbed.chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, one_line
-from recallbed.chat_models import Usage as ChatUsage
+from recallbed.chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, Usage, one_line
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
@@ -94,7 +93,7 @@ class QueryLikelihood(PromptReranker):
             found[i] = value
         # What is bare text no model counts for us.
         read = [estimate_text(f"{prompt_of(text)} {cut.query}") for text in cut.texts]
-        return by_value(cut, found, [ChatUsage(1, unreported=1, estimated_in=n) for n in read])
+        return by_value(cut, found, [Usage(1, unreported=1, estimated_in=n) for n in read])
 
 
 @cache
