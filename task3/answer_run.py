@@ -189,7 +189,7 @@ class Answering:
         result = _result(row, golds, shown, reply.parsed)
         if reply.repairs:
             result["repairs"] = dict(reply.repairs)
-        return Done(result, **counts)
+        return Done(result, **counts, error=None)
 
     def _first_stage(self, query: str, pool: Sequence[Memory]) -> tuple[list[str], Usage]:
         """The texts to be shown, and what choosing them took."""

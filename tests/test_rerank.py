@@ -123,7 +123,7 @@ def test_a_perfect_reader_puts_the_gold_first(cls: type[PromptReranker]) -> None
     assert rank(result, POOL, GOLD) == (0, 1)
     assert isinstance(result, Scored)
     assert result.usage.calls == len(server.calls)
-    assert result.usage.estimated == 0
+    assert result.usage.unreported == 0
 
 
 @pytest.mark.parametrize("cls", [Listwise, Setwise, Pairwise])

@@ -78,8 +78,8 @@ def test_a_reply_that_can_be_read_is(cls: type[PromptReranker], behaviour: str) 
     assert order(result)[0] == 6
     assert isinstance(result, Scored)
     assert set(result.repairs) <= {"conflict"}
-    assert (result.usage.estimated > 0) == (behaviour == "usage missing")
-    assert result.usage.tokens_in > 0
+    assert (result.usage.unreported > 0) == (behaviour == "usage missing")
+    assert result.usage.estimate_in > 0
 
 
 @pytest.mark.parametrize("behaviour", KEPT)
@@ -97,7 +97,7 @@ def test_a_reply_that_cannot_be_read_keeps_the_first_stages_order(
         # What stood before the cut is whole and is used.
         assert result.repairs["cut"] == 1
         assert order(result)[0] == 6
-        assert (result.usage.calls, result.usage.tokens_in, result.usage.estimated) == (1, 10, 0)
+        assert (result.usage.calls, result.usage.tokens_in, result.usage.unreported) == (1, 10, 0)
         return
     assert order(result) == list(range(1, 7))
     assert set(result.repairs) == {kind}
