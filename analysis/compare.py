@@ -177,9 +177,9 @@ def main_command(
     fractions. Without two sessions, or if all differences are equal, there is no interval.
     """
     from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
-    from recallbed.harness.configurations import parse_numbers
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.options import parse_numbers
     from recallbed.harness.terminal import note, say_json
     from recallbed.harness.text_table import print_tables
 

@@ -349,7 +349,7 @@ def curves(
     """
     from analysis.runs import read_run
     from analysis.tables import title
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.files import write_atomically
 
     with one_line_errors(OSError):

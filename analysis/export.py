@@ -18,12 +18,12 @@ from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
 from recallbed.corpus.custom import is_custom
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.pools import STRATEGIES, Pool
+from recallbed.corpus.options import STRATEGIES
+from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Task3Row
 from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App
+from recallbed.harness.app import App, one_line_errors
 from recallbed.harness.checksums import unseal
-from recallbed.harness.cli import one_line_errors
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import difference
 from recallbed.harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count

@@ -17,8 +17,7 @@ from analysis.pictures import check_out
 from analysis.runs import Run, read_run, seconds_a_row
 from analysis.tables import title
 from recallbed.errors import UserError
-from recallbed.harness.app import App
-from recallbed.harness.cli import one_line_errors
+from recallbed.harness.app import App, one_line_errors
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.terminal import note as say_note

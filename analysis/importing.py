@@ -19,15 +19,17 @@ from analysis.tables import print_table
 from analysis.trec import read_run_file, scores_of
 from recallbed.corpus.jsonl import new_digest
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.pools import STRATEGIES, Pool
+from recallbed.corpus.options import STRATEGIES
+from recallbed.corpus.pools import Pool
 from recallbed.corpus.predictions import Prediction, meant_ids, read_predictions
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App
-from recallbed.harness.cli import one_line_errors
-from recallbed.harness.configurations import parse_configurations, parse_numbers
+from recallbed.harness.app import App, one_line_errors
+from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.fingerprint import code_hash, own_version, versions
-from recallbed.harness.run_folder import OnExisting, open_run
+from recallbed.harness.options import parse_numbers
+from recallbed.harness.run_folder import open_run
+from recallbed.harness.run_options import OnExisting
 
 app = App()
 

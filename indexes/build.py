@@ -33,7 +33,7 @@ def build(
 ) -> None:
     """Encode memories and build an index over them; an older store stays until it is whole."""
     from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
 
     with one_line_errors(DataError, OSError):
         from indexes.memory_store import read_memories

@@ -37,7 +37,7 @@ def copy(
     compared with the source. The token of a server is taken from $MILVUS_TOKEN.
     """
     from recallbed.errors import DataError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
 
     with one_line_errors(DataError, OSError, on_stop="what was sent is there; run it again"):
         _copy(store, to, collection, model)

@@ -40,8 +40,8 @@ def search(
     from collections import Counter
 
     from recallbed.errors import DataError, UserError
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.clean_text import clean_text
-    from recallbed.harness.cli import one_line_errors
     from recallbed.harness.terminal import one_line, say, say_json
 
     with one_line_errors(DataError, OSError):

@@ -57,7 +57,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the spaces (a model with all that changes its vectors) and what each holds."""
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
 
@@ -93,7 +93,7 @@ def prune(
     import time
 
     from recallbed.errors import UserError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import say
 
     with one_line_errors(OSError):

@@ -191,7 +191,7 @@ def command(
     """
     from judges.verdict_file import read_verdicts
     from recallbed.errors import DataError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
 

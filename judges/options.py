@@ -22,7 +22,7 @@ from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from recallbed.errors import UserError
 
 if TYPE_CHECKING:
-    from recallbed.harness.run_folder import OnExisting
+    from recallbed.harness.run_options import OnExisting
 
 KEPT = "verdicts that came are kept; give the command again, with --resume where it has --out"
 
@@ -49,7 +49,7 @@ def judge_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def outer(**given: Any) -> None:
         from recallbed.errors import DataError
-        from recallbed.harness.cli import one_line_errors
+        from recallbed.harness.app import one_line_errors
 
         on_stop = KEPT if given["judge_model"] else "nothing was written"
         with one_line_errors(DataError, OSError, on_stop=on_stop):

@@ -241,7 +241,7 @@ def command(
     overwrite: Annotated[bool, typer.Option(help="Replace --out if it is there.")] = False,
 ) -> None:
     """Read recorded judge items and count them by track. Exit code 2 if a line can't be read."""
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.files import refuse_output, write_atomically
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json

@@ -18,7 +18,7 @@ from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
 from recallbed.errors import UserError
 
 if TYPE_CHECKING:
-    from recallbed.harness.run_folder import OnExisting
+    from recallbed.harness.run_options import OnExisting
 
 ScorerName = Literal["exact", "match", "judge"]
 AssignmentName = Literal["hungarian", "greedy"]
@@ -49,7 +49,7 @@ def score_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def outer(**given: Any) -> None:
         from recallbed.errors import DataError
-        from recallbed.harness.cli import one_line_errors
+        from recallbed.harness.app import one_line_errors
 
         on_stop = KEPT if given["scorer"] == "judge" else "nothing was written"
         with one_line_errors(DataError, OSError, ModuleNotFoundError, on_stop=on_stop):

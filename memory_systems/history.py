@@ -29,7 +29,7 @@ def history(
 
     from memory_systems.store import MemoryStore
     from recallbed.errors import UserError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import one_line, say, say_json
 
     with one_line_errors(OSError):

@@ -24,7 +24,7 @@ from recallbed.harness.app import AllowCode, KeepGoing
 from recallbed.harness.configurations import Configuration, parse_configurations
 
 if TYPE_CHECKING:
-    from recallbed.harness.run_folder import OnExisting
+    from recallbed.harness.run_options import OnExisting
 
 KEPT = "what was finished is kept; go on with --resume"
 
@@ -65,7 +65,7 @@ def task_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def outer(**given: Any) -> None:
         from recallbed.errors import DataError
-        from recallbed.harness.cli import one_line_errors
+        from recallbed.harness.app import one_line_errors
 
         with one_line_errors(DataError, OSError, on_stop=KEPT):
             options = _read(**{name: given.pop(name) for name in shared})

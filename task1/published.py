@@ -62,7 +62,7 @@ def published(
 ) -> None:
     """Score recorded answers with --scorer match and print them beside the leaderboard."""
     from recallbed.errors import DataError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import say
 
     with one_line_errors(DataError, OSError, ModuleNotFoundError):

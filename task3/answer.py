@@ -97,7 +97,7 @@ def answer(
     last is what `python -m task3.score` reads.
     """
     from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
 
     kept = "what was finished is kept; go on with --resume"
     with one_line_errors(DataError, OSError, on_stop=kept):
@@ -110,7 +110,7 @@ def answer(
 
         from indexes.embedding_store import choose_store
         from recallbed.corpus.custom import is_custom
-        from recallbed.corpus.pools import STRATEGIES
+        from recallbed.corpus.options import STRATEGIES
         from recallbed.harness.configurations import parse_configurations
         from task3.answer_run import AnswerConfig
 

@@ -20,7 +20,8 @@ from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.pools import Pool, Strategy
+from recallbed.corpus.options import Strategy
+from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
@@ -28,7 +29,8 @@ from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
-from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, OnExisting, encode_row, open_run
+from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
+from recallbed.harness.run_options import OnExisting
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
 from retrievers.registry import build_all, describe
 from retrievers.rerank.prompt import Prompt

@@ -63,7 +63,7 @@ def predict(
     Writes a row {benchmark_id, answer, reason, selected_memory_id} a query, in file order.
     """
     from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.configurations import parse_configurations
     from recallbed.harness.files import refuse_output
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +12,22 @@ from analysis.rows import is_sweep_row
 from analysis.summary import summarise, write_summary
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.prices import Prices
-from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.pools import PoolSet, Strategy, pool_hash
+from recallbed.corpus.pools import PoolSet, pool_hash
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name
 from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.progress import progress
-from recallbed.harness.run_folder import OnExisting, RunFolder, open_run, say_reused
-from retrievers.base import Retriever, RunContext
+from recallbed.harness.run_folder import RunFolder, open_run, say_reused
+from retrievers.base import Retriever
 from retrievers.registry import build_all, describe
 from retrievers.rerank.base import Reranker
+from task3.options import SweepConfig
 from task3.order_check import check_order
 from task3.pool_scoring import Finished, PoolKey, Scorer, Scores, chat_models_of, run_tasks
-
-
-@dataclass(frozen=True, slots=True)
-class SweepConfig:
-    """One sweep: labelled retrievers over pools of several sizes.
-
-    `data` None is the embedded sample; `pools` and `distractors` None are what `corpus.material`
-    takes for this kind of data; `out` None is a folder in `runs/` named by the fingerprint,
-    which is then resumed without asking. `distractors`, `ks` and `pool_seeds` are ascending and
-    without repeats. `limit` takes the first queries of the file; the bank is unaffected.
-    `keep_going` goes on if the first ten rows of a label fail in the same way. `keep_scores` keeps
-    every score of every pool in scores.jsonl. `store` is the file of the
-    embedding store, None for none; `max_memory` bounds the bytes of embeddings held in memory.
-    `chat` says how the chat models that retrievers name are asked.
-    """
-
-    configurations: tuple[Configuration, ...]
-    data: Path | None = None
-    split: str = "dev"
-    pools: Strategy | None = None
-    pool_seeds: tuple[int, ...] = (0,)
-    distractors: tuple[int, ...] | None = None
-    ks: tuple[int, ...] = (1, 5, 10)
-    seed: int = 0
-    limit: int | None = None
-    workers: int = 1
-    out: Path | None = None
-    on_existing: OnExisting = "refuse"
-    retry_failed: bool = False
-    keep_going: bool = False
-    keep_scores: bool = False
-    store: Path | Callable[[], Path | None] | None = None
-    max_memory: int | None = None
-    chat: ChatOptions = field(default_factory=ChatOptions)
-
 
 QUERIES_A_TASK = 16
 
@@ -73,16 +38,15 @@ def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, R
     Raises UserError where reranking could change no figure of a label.
     """
     material = gather(
-        config.data,
-        config.split,
-        config.pools,
-        config.distractors,
-        config.pool_seeds,
-        config.limit,
+        config.data.data,
+        config.data.split,
+        config.pools.pools,
+        config.pools.distractors,
+        config.pools.pool_seeds,
+        config.data.limit,
     )
-    bank = material.data.bank
-    run = RunContext(config.seed, bank, config.store, config.max_memory, chats=chats)
-    retrievers = build_all(config.configurations, run)
+    run = config.retrievers.context(config.seed, material.data.bank, chats)
+    retrievers = build_all(config.retrievers.configurations, run)
     for label, retriever in retrievers.items():
         depth = retriever.depth if isinstance(retriever, Reranker) else None
         if depth is not None and depth <= min(config.ks):
@@ -129,13 +93,11 @@ def run_sweep(config: SweepConfig) -> Outcome:
 def _run(config: SweepConfig, chats: Chats) -> Outcome:
     material, retrievers = open_sweep(config, chats)
     fingerprint = _fingerprint(config, material, retrievers)
-    path, on_existing = config.out, config.on_existing
+    path, on_existing = config.run.out, config.run.on_existing
     if path is None:
         name = file_name("+".join(retrievers))[:60]
         path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
         on_existing = "resume" if on_existing == "refuse" else on_existing
-    if config.retry_failed:
-        on_existing = "resume"
     with open_run(path, fingerprint, on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
         rows = material.data.smallest.sha256
@@ -174,7 +136,7 @@ class Sweep:
         self._check_kept_rows()
         self._keep_prices()
         kept = len(self.folder.rows)
-        if self.config.retry_failed:
+        if self.config.run.retry_failed:
             kept -= sum(row["error"] is not None for row in self.folder.rows)
             self._retry_failed()
         for number, label in enumerate(self.retrievers):
@@ -217,7 +179,7 @@ class Sweep:
         following = 0
         ready: list[Finished] = []
         begun = len(keys) < len(self.keys)
-        first = FirstFailures(label, keep_going=self.config.keep_going or begun)
+        first = FirstFailures(label, keep_going=self.config.run.keep_going or begun)
         for finished in self._score(label, keys):
             waiting.update((one.place, one) for one in finished)
             seen = len(ready)
@@ -304,7 +266,7 @@ class Sweep:
 def _fingerprint(
     config: SweepConfig, material: Material, retrievers: Mapping[str, Retriever]
 ) -> dict[str, Any]:
-    by_label = {c.label: c for c in config.configurations}
+    by_label = {c.label: c for c in config.retrievers.configurations}
     libraries = {name for r in retrievers.values() for name in r.libraries}
     return {
         **material.fingerprint(),

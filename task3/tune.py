@@ -93,16 +93,17 @@ def tune_command(
     Prints every candidate, and what the choice is worth on folds that it wasn't made on.
     """
     from recallbed.errors import DataError, UserError
-    from recallbed.harness.cli import one_line_errors
-    from recallbed.harness.configurations import parse_configurations, parse_numbers
+    from recallbed.harness.app import one_line_errors
+    from recallbed.harness.configurations import parse_configurations
     from recallbed.harness.files import refuse_output
+    from recallbed.harness.options import parse_numbers
     from recallbed.harness.terminal import say
 
     with one_line_errors(DataError, OSError):
         from indexes.embedding_store import choose_store
         from recallbed.chat_models.session import open_chats
         from recallbed.corpus.material import gather
-        from recallbed.corpus.pools import STRATEGIES
+        from recallbed.corpus.options import STRATEGIES
         from retrievers.base import RunContext
         from task3.grid import parse_grid
         from task3.sweep_run import planned

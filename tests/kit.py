@@ -11,6 +11,12 @@ from typing import Any
 from typer import Typer
 from typer.testing import CliRunner, Result
 
+from recallbed.corpus.options import DataOptions, PoolOptions
+from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_options import RunOptions
+from retrievers.options import RetrieverOptions
+from task3.options import SweepConfig
+
 ROOT = Path(__file__).parents[1]
 # Only a hang ends a test by time: far above what a loaded machine needs.
 HANG = 300
@@ -129,3 +135,38 @@ def write_release(
         ]
         write_lines(root / "dev" / "task1" / "reference_output.jsonl", items)
     return root
+
+
+# Runs in this process
+
+
+def sweep_config(
+    configurations: Sequence[Configuration], data: Path | None = None, **given: Any
+) -> SweepConfig:
+    """A `SweepConfig` of flat arguments, named like the fields of the options it holds.
+
+    `on_existing` stands for the flags of `RunOptions`; without `store` there is none.
+    """
+
+    def some(*names: str) -> dict[str, Any]:
+        return {name: given.pop(name) for name in names if name in given}
+
+    on_existing = given.pop("on_existing", "refuse")
+    run = RunOptions(
+        resume=on_existing == "resume",
+        overwrite=on_existing == "overwrite",
+        **some("out", "retry_failed", "keep_going"),
+    )
+    retrievers = RetrieverOptions(
+        tuple(f"{one.label}={one.name}" for one in configurations),
+        tuple(f"{one.label}.{k}={v}" for one in configurations for k, v in one.settings.items()),
+        store=str(given.pop("store", None) or "none"),
+        **some("max_memory"),
+    )
+    return SweepConfig(
+        retrievers,
+        DataOptions(data, **some("split", "limit")),
+        PoolOptions(**some("pools", "pool_seeds", "distractors")),
+        run=run,
+        **given,
+    )

@@ -17,7 +17,8 @@ from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RunContext, build
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config
 
 SIZES = (100, 300, 1000)
 KS = (1, 5, 10)
@@ -28,7 +29,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], lis
     """Summary and rows of both over the whole embedded sample."""
     out: Path = tmp_path_factory.mktemp("chance") / "run"
     configurations = parse_configurations(["constant", "random"], [])
-    outcome = run_sweep(SweepConfig(configurations, distractors=SIZES, ks=KS, out=out))
+    outcome = run_sweep(sweep_config(configurations, distractors=SIZES, ks=KS, out=out))
     rows = [json.loads(line) for line in (out / "rows.jsonl").read_text("utf-8").splitlines()]
     return dict(outcome.summary), rows
 

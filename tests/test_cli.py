@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.curves import app as curves_app
-from recallbed.harness.cli import one_line_errors
+from recallbed.harness.app import one_line_errors
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 MINE = """
 from retrievers import Retriever
@@ -245,7 +245,7 @@ CURVE_MISTAKES = {
 @pytest.mark.parametrize("mistake", CURVE_MISTAKES)
 def test_a_mistake_of_curves_is_one_line_and_exit_2(place: Path, mistake: str) -> None:
     constant = (Configuration("constant", "constant", {}),)
-    run_sweep(SweepConfig(constant, place / "release", distractors=(4,), out=place / "run"))
+    run_sweep(sweep_config(constant, place / "release", distractors=(4,), out=place / "run"))
     (place / "empty").mkdir()
     (place / "empty" / "manifest.json").write_bytes((place / "run/manifest.json").read_bytes())
     (place / "empty" / "rows.jsonl").touch()
@@ -320,7 +320,7 @@ def test_python_m_and_the_console_script_are_one_command(place: Path) -> None:
 
 
 TALKS = """
-from recallbed.harness.cli import one_line_errors
+from recallbed.harness.app import one_line_errors
 with one_line_errors(OSError):
     for number in range(100_000):
         print(number)

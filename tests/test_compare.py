@@ -13,8 +13,8 @@ from recallbed.harness.configurations import Configuration
 from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 
 @register("fails-on-odd-topics")
@@ -51,7 +51,7 @@ def release(write_release: WriteRelease) -> Path:
 @pytest.fixture
 def run(release: Path, tmp_path: Path) -> Path:
     return run_sweep(
-        SweepConfig(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run")
+        sweep_config(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run")
     ).path
 
 
@@ -134,7 +134,7 @@ def test_a_run_of_one_session_has_no_verdict(write_release: WriteRelease, tmp_pa
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     labels = (Configuration("words", "overlap", {}), Configuration("chance", "constant", {}))
-    run = run_sweep(SweepConfig(labels, path, ks=(1,), out=tmp_path / "own")).path
+    run = run_sweep(sweep_config(labels, path, ks=(1,), out=tmp_path / "own")).path
     [found] = as_json(f"{run}:words", f"{run}:chance")
     assert (found["low"], found["high"], found["p"], found["verdict"]) == (None,) * 4
     assert found["reason"] == "all queries are of one session"

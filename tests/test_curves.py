@@ -21,8 +21,8 @@ from analysis.runs import read_run
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 SIZES = (4, 10, 25)
 
@@ -40,7 +40,7 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
 def sweep(out: str, *names: str, **options: Any) -> Path:
     labels = tuple(Configuration(name.replace("=", "_"), name, {}) for name in names)
     given: dict[str, Any] = {"distractors": SIZES, **options}
-    return run_sweep(SweepConfig(labels, Path("release"), out=Path(out), **given)).path
+    return run_sweep(sweep_config(labels, Path("release"), out=Path(out), **given)).path
 
 
 def curves(*words: str) -> Result:
@@ -138,7 +138,7 @@ def test_the_x_axis_is_logarithmic_with_ticks_at_the_sizes_alone(
 
 
 def test_thousands_are_written_for_people(place: Path, drawn: list[Figure]) -> None:
-    sample = SweepConfig(
+    sample = sweep_config(
         (Configuration("constant", "constant", {}),),
         distractors=(100, 1000),
         limit=3,

@@ -28,8 +28,8 @@ from recallbed.corpus.material import gather
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config, write_lines
 from tests.test_resume import (
     PROMISED,
     SLOW,
@@ -92,7 +92,7 @@ Write = Callable[..., Path]
 def sweep(data: Path, out: Path, **options: Any) -> dict[str, Any]:
     name = options.pop("name", f"{__name__}:Stated")
     given: dict[str, Any] = {"ks": (1, 2), **options}
-    config = SweepConfig((Configuration("mine", name, {}),), data, out=out, **given)
+    config = sweep_config((Configuration("mine", name, {}),), data, out=out, **given)
     return dict(run_sweep(config).summary)
 
 

@@ -26,7 +26,8 @@ from recallbed.harness.configurations import Configuration
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import open_run, read_rows
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
@@ -50,7 +51,7 @@ def refused(read: Callable[[], Any]) -> str | None:
 def small_sweep(out: Path, **options: Any) -> Path:
     """A run over the sample: one retriever, one size, three queries."""
     given: dict[str, Any] = {"distractors": (5,), "ks": (1,), "limit": 3, **options}
-    run_sweep(SweepConfig((Configuration("overlap", "overlap", {}),), out=out, **given))
+    run_sweep(sweep_config((Configuration("overlap", "overlap", {}),), out=out, **given))
     return out
 
 

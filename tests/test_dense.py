@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from indexes.embedding_store import Stored
 from indexes.encoder import Role
 from recallbed.corpus.dataset import load_dataset
-from recallbed.corpus.pools import PoolSet, Strategy, build_pools
+from recallbed.corpus.options import Strategy
+from recallbed.corpus.pools import PoolSet, build_pools
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import RunContext, build
 from retrievers.dense import Dense, MiniLM
 from task3.pool_scoring import PoolKey, Row, Scorer
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 from tests.test_encoder import rows_matter
 
 QUERY = "Which drink should I order this morning?"
@@ -293,7 +294,7 @@ def test_truncation_stands_in_the_summary_of_a_run(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     release = write_release([(QUERY, [TEXTS[0], LONG, "Plays chess"], 0), *ROWS[1:]])
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("m", "minilm", {"device": "cpu"}),),
         data=release,
         distractors=(2,),

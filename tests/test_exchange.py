@@ -27,8 +27,8 @@ from recallbed.corpus import DataError, Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import ROOT, WriteRelease, write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import ROOT, WriteRelease, sweep_config, write_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 KS = (1, 3, 5)
@@ -82,7 +82,7 @@ def sweep(*names: str, data: str = "own.jsonl", out: str = "run", **options: Any
         for name in names or ("Stated",)
     )
     asked: dict[str, Any] = {"ks": KS, "keep_scores": True, **options}
-    return run_sweep(SweepConfig(labels, Path(data), out=Path(out), **asked)).path
+    return run_sweep(sweep_config(labels, Path(data), out=Path(out), **asked)).path
 
 
 def call(app: Any, *words: object) -> Result:
@@ -310,7 +310,7 @@ def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
 def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
     words = (Configuration("overlap", "overlap", {}),)
     asked: dict[str, Any] = {"distractors": (100,), "limit": 6, "keep_scores": True}
-    run_sweep(SweepConfig(words, out=Path("run"), **asked))
+    run_sweep(sweep_config(words, out=Path("run"), **asked))
     found = call(export_app, "run", "--out", "exported")
     assert found.exit_code == 0, found.output
     words_in = [

@@ -22,8 +22,8 @@ from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row, read_manifest
 from retrievers.base import Retriever, RetrieverError
 from task3.score import app as score_app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease, write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config, write_lines
 
 OTHER = ["q0", "a b", "50 %", "茶/tea", "x#y", "q5", "q6", "q7"]
 
@@ -71,7 +71,7 @@ def sweep(data: Path, *names: str, out: str = "run", **options: Any) -> Path:
         for name in names
     )
     asked = {"ks": (1, 3, 5), "keep_scores": True, **options}
-    return run_sweep(SweepConfig(labels, data, out=Path(out), **asked)).path
+    return run_sweep(sweep_config(labels, data, out=Path(out), **asked)).path
 
 
 def export(*words: str) -> list[Path]:

@@ -17,7 +17,8 @@ from retrievers import RunContext, Scored, build
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss
 from retrievers.testing import RetrieverContract
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config
 
 ANIMALS = ("hens", "bees", "a goat", "two cats", "an old dog", "ducks", "a parrot", "rabbits")
 PLACES = ("shed", "garden", "kitchen", "barn", "orchard", "attic", "yard", "cellar", "porch")
@@ -55,7 +56,7 @@ class TestHNSW(RetrieverContract):
 def test_rows_equal_those_of_minilm(tmp_path: Path) -> None:
     labels = tuple(Configuration(name, name, {}) for name in ("minilm", "faiss"))
     store = tmp_path / "store.sqlite"
-    asked = SweepConfig(labels, distractors=(100, 300), limit=40, out=tmp_path / "r", store=store)
+    asked = sweep_config(labels, distractors=(100, 300), limit=40, out=tmp_path / "r", store=store)
     run_sweep(asked)
     rows = [json.loads(line) for line in (tmp_path / "r" / "rows.jsonl").open()]
     half = len(rows) // 2

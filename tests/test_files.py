@@ -14,7 +14,8 @@ from analysis.export import export_trec
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.files import drafted_folder, file_name, write_atomically, written_whole
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config
 
 KILLED = """
 import os, signal, sys
@@ -151,7 +152,7 @@ def test_a_manifest_with_a_label_that_is_a_path_is_refused(tmp_path: Path, label
     label = label.replace("/{place}", str(tmp_path))
     out, deep = tmp_path / "run", tmp_path / "in" / "exported"
     run_sweep(
-        SweepConfig(
+        sweep_config(
             (Configuration("theirs", "overlap", {}),),
             distractors=(5,),
             out=out,

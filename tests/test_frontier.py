@@ -20,8 +20,8 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 QUERIES = 8
 
@@ -54,7 +54,7 @@ def sweep(place: Path, name: str, *labels: Configuration, **given: Any) -> Path:
 
     options: dict[str, Any] = {"distractors": (2, 4), "ks": (1,), **given}
     chat = ChatOptions(prices=prices if options.pop("priced", True) else None, replies="none")
-    config = SweepConfig(labels, place / "release", out=place / name, chat=chat, **options)
+    config = sweep_config(labels, place / "release", out=place / name, chat=chat, **options)
     return run_sweep(config).path
 
 

@@ -27,8 +27,8 @@ from recallbed.corpus.material import gather
 from recallbed.corpus.validate import validate
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config, write_lines
 from tests.test_fuzz import (
     DEPTH,
     KINDS,
@@ -154,7 +154,7 @@ def own(tmp_path: Path) -> Path:
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> dict[str, Any]:
     labels = tuple(Configuration(name, name, {}) for name in names)
     given: dict[str, Any] = {"ks": (1, 2), "keep_scores": True, **options}
-    return dict(run_sweep(SweepConfig(labels, data, out=out, **given)).summary)
+    return dict(run_sweep(sweep_config(labels, data, out=out, **given)).summary)
 
 
 # A user's own file

@@ -25,8 +25,8 @@ from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import build_all
 from retrievers.testing import POOL, QUERIES, RetrieverContract
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 TEXTS = ("likes tea", "has a cat", "runs on Sundays", "likes tea and cats")
 SMALL = [Memory(text) for text in TEXTS]
@@ -255,7 +255,7 @@ def test_settings_hold_those_of_the_legs() -> None:
 def sweep(release: Path, out: Path, workers: int = 1, **settings: str) -> bytes:
     words = [f"h.{key}={value}" for key, value in settings.items()]
     configurations = parse_configurations(["bm25", "h=hybrid"], ["h.legs=bm25,overlap", *words])
-    config = SweepConfig(
+    config = sweep_config(
         configurations, release, pools="released", distractors=(3,), workers=workers, out=out
     )
     run_sweep(config)

@@ -30,7 +30,7 @@ from recallbed.chat_models import Budget, BudgetReached, DryRun, ReplyCache, Usa
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
-from recallbed.harness.cli import one_line_errors
+from recallbed.harness.app import one_line_errors
 from recallbed.harness.failures import without_reason
 from tests.kit import ROOT
 from tests.scripted_server import Call, ScriptedServer, scripted_server

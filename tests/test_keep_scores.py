@@ -15,8 +15,9 @@ from recallbed.harness.configurations import Configuration
 from retrievers import RetrieverError, build
 from retrievers.base import RunContext
 from retrievers.overlap import Overlap
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.options import SweepConfig
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 NAMES = ("rows.jsonl", "scores.jsonl", "summary.json")
 LABELS = (Configuration("overlap", "overlap", {}), Configuration("random", "random", {}))
@@ -34,7 +35,7 @@ def release(write_release: WriteRelease) -> Path:
 
 def config(release: Path, out: Path, **options: Any) -> SweepConfig:
     asked: dict[str, Any] = {"distractors": (5, 12), "ks": (1,), "keep_scores": True, **options}
-    return SweepConfig(asked.pop("labels", LABELS), release, out=out, **asked)
+    return sweep_config(asked.pop("labels", LABELS), release, out=out, **asked)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

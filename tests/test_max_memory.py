@@ -12,7 +12,7 @@ import pytest
 from indexes.vector_table import VectorTable
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import parse_size
+from recallbed.harness.options import parse_size
 from retrievers import RunContext
 from retrievers.dense import MiniLM
 from tests.kit import WriteRelease

@@ -21,8 +21,8 @@ from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build
 from retrievers.dense import Dense
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease, write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config, write_lines
 from tests.tiny_models import save_static, static
 
 WORDS = {
@@ -215,7 +215,7 @@ def test_a_sweep_with_unknown_words_ends_with_their_count(
     release = write_release(
         [("tea", ["tea", "zebra", "cat"], 0), ("quagga", ["cat", "tea", "gnu"], 1)]
     )
-    config = SweepConfig(
+    config = sweep_config(
         (
             Configuration("d", "dense", {"model": str(plain), "device": "cpu"}),
             Configuration("h", "hybrid", {"legs": "bm25,d"}),

@@ -36,9 +36,9 @@ from task1.score import app as task1_app
 from task2.score import app as task2_app
 from task3.exact_match import read_exclusions
 from task3.score import app as score_app
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
 from task4.score import app as task4_app
-from tests.kit import ROOT, WriteRelease, write_lines
+from tests.kit import ROOT, WriteRelease, sweep_config, write_lines
 
 LONG = "long " * 200
 """Makes a hundred rows longer than a pipe's buffer of 64 KB."""
@@ -191,7 +191,7 @@ def test_a_sweep_over_a_pipe_is_that_over_the_file(tmp_path: Path) -> None:
     rows = []
     with piped(file.read_bytes()) as pipe:
         for path, out in ((file, tmp_path / "a"), (pipe, tmp_path / "b")):
-            run_sweep(SweepConfig((Configuration("bm25", "bm25", {}),), path, out=out))
+            run_sweep(sweep_config((Configuration("bm25", "bm25", {}),), path, out=out))
             rows.append((out / "rows.jsonl").read_bytes())
     assert rows[0] == rows[1]
     assert len(rows[0].splitlines()) == 200

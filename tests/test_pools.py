@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from recallbed.corpus import DataError, Memory, sample_root
 from recallbed.corpus.dataset import Dataset, load_dataset
-from recallbed.corpus.pools import STRATEGIES, PoolSet, Strategy, _drawn, build_pools, pool_hash
+from recallbed.corpus.options import STRATEGIES, Strategy
+from recallbed.corpus.pools import PoolSet, _drawn, build_pools, pool_hash
 from tests.kit import WriteRelease, write_lines
 
 VOCABULARY = tuple(f"{what} {i}" for i in range(12) for what in ("likes tea", "养猫", "шьёт"))

@@ -20,8 +20,8 @@ from retrievers.base import RunContext
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease, write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config, write_lines
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -366,7 +366,7 @@ def test_accuracy_is_the_sweeps_recall_where_the_gold_is_not_tied(
     assert predict(alpsbench, name, "--size", "100", out=str(out)).exit_code == 0
     assert [list(row) for row in rows_of(out)] == [KEYS] * 410
     run = run_sweep(
-        SweepConfig(
+        sweep_config(
             parse_configurations([name], []),
             data=alpsbench,
             pools="released",

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from recallbed.harness.configurations import parse_configurations
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config
 
 RETRIEVERS = ["minilm", "paper=bm25", "oracle=rank-bm25", "default=bm25"]
 SETTINGS = ["paper.variant=okapi", "paper.tokens=paper"]
@@ -15,7 +16,7 @@ SETTINGS = ["paper.variant=okapi", "paper.tokens=paper"]
 def recall(
     alpsbench: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[int, float]]:
-    config = SweepConfig(
+    config = sweep_config(
         parse_configurations(RETRIEVERS, SETTINGS),
         data=alpsbench,
         pools="released",

@@ -22,8 +22,8 @@ from recallbed.harness.run_folder import encode_row
 from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown
@@ -141,7 +141,7 @@ def test_a_retriever_of_unions_has_no_first_stage_but_its_estimates(
     for name, keys in (("Union", ROW_KEYS), ("Estimates", ROW_KEYS + RERANKED_KEYS)):
         labels = (Configuration("x", f"{module}:{name}", {}),)
         found = read_run(
-            run_sweep(SweepConfig(labels, release, distractors=(4,), out=release / name)).path
+            run_sweep(sweep_config(labels, release, distractors=(4,), out=release / name)).path
         )
         assert {tuple(one) for one in found.rows} == {keys}
         for one in found.rows:
@@ -425,7 +425,7 @@ def test_row_42_a_run_that_could_change_no_figure_is_refused(
 def test_a_depth_that_is_no_rerankers_refuses_nothing(write_release: WriteRelease) -> None:
     release = numbered(write_release, 2)
     labels = (Configuration("x", "tests.test_rerank_rows:Deep", {}),)
-    config = SweepConfig(labels, release, distractors=(4,), ks=(3,), out=release.parent / "run")
+    config = sweep_config(labels, release, distractors=(4,), ks=(3,), out=release.parent / "run")
     assert run_sweep(config).summary["cells"]
 
 
@@ -532,6 +532,6 @@ def test_a_refused_key_ends_the_run_instead_of_failing_every_row(
 def test_run_sweep_takes_no_dry_run(write_release: WriteRelease) -> None:
     from recallbed.chat_models.session import ChatOptions
 
-    config = SweepConfig((), numbered(write_release), chat=ChatOptions(dry_run=True))
+    config = sweep_config((), numbered(write_release), chat=ChatOptions(dry_run=True))
     with pytest.raises(UserError, match="dry run"):
         run_sweep(config)

@@ -15,8 +15,9 @@ from recallbed.chat_models import ChatOptions, one_line
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import ROOT, WriteRelease
+from task3.options import SweepConfig
+from task3.sweep_run import run_sweep
+from tests.kit import ROOT, WriteRelease, sweep_config
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -54,7 +55,7 @@ def config(
     data: Path, server: ScriptedServer, out: Path, replies: Path, **more: Any
 ) -> SweepConfig:
     settings = ["r.model=openai:m", "r.first_stage=bm25", "r.depth=8"]
-    return SweepConfig(
+    return sweep_config(
         configurations=parse_configurations(["r=listwise"], settings),
         data=data,
         pools="released",
@@ -82,7 +83,7 @@ def test_a_perfect_reader_reaches_exactly_the_first_stages_recall_at_its_depth(
     golds = {one_line(row.query): one_line(row.gold_memory.text) for row in rows}
     with scripted_server(reader(lambda query, text: float(golds[query] == text))) as server:
         outcome = run_sweep(
-            SweepConfig(
+            sweep_config(
                 configurations=parse_configurations(
                     ["minilm", "llm=listwise"], ["llm.model=openai:m", "llm.depth=20"]
                 ),

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
+from task3.options import SweepConfig
 from task3.order_check import SAMPLE
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
 SLOW = """
@@ -252,7 +253,7 @@ def test_a_full_disk_loses_no_row_that_was_whole(place: Path) -> None:
 def config(place: Path, out: Path, **options: Any) -> SweepConfig:
     labels = (Configuration("overlap", "overlap", {}), Configuration("random", "random", {}))
     given: dict[str, Any] = {"distractors": (5, 12), "limit": 5, "ks": (1,), **options}
-    return SweepConfig(labels, place / "release", out=out, **given)
+    return sweep_config(labels, place / "release", out=out, **given)
 
 
 @settings(
@@ -309,14 +310,14 @@ def test_a_row_kept_is_not_scored_again(place: Path) -> None:
     sys.path.insert(0, str(place))
     try:
         only = (Configuration("c", "counts:Counts", {}),)
-        asked = SweepConfig(only, place / "release", distractors=(5,), out=place / "run")
+        asked = sweep_config(only, place / "release", distractors=(5,), out=place / "run")
         run_sweep(asked)
         counts = sys.modules["counts"].Counts
         assert counts.asked == QUERIES + 2 * SAMPLE  # the rest by the order check
         lines = (place / "run" / "rows.jsonl").read_bytes().splitlines(keepends=True)
         (place / "run" / "rows.jsonl").write_bytes(b"".join(lines[:30]))
         run_sweep(
-            SweepConfig(
+            sweep_config(
                 only,
                 place / "release",
                 distractors=(5,),

@@ -8,8 +8,9 @@ import pytest
 
 from recallbed.chat_models import ChatOptions
 from recallbed.harness.configurations import parse_configurations
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from recallbed.harness.run_options import RunOptions
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 
@@ -28,7 +29,7 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
     write_release: WriteRelease, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with scripted_server(reader(lambda query, text: len(text))) as server:
-        config = SweepConfig(
+        config = sweep_config(
             configurations=parse_configurations(
                 ["r=listwise"], ["r.model=openai:m", "r.first_stage=overlap", "r.depth=3"]
             ),
@@ -44,25 +45,25 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
         assert told(capsys) == []
         assert len(server.calls) == 4
     # From here on nothing answers at this address.
-    run_sweep(replace(config, out=tmp_path / "second"))
+    run_sweep(replace(config, run=RunOptions(tmp_path / "second")))
     assert told(capsys) == ["replies: 4 cached, 0 asked"]
     first, second = (
         json.loads((tmp_path / name / "summary.json").read_text()) for name in ("first", "second")
     )
     assert first["cells"] == second["cells"]
 
-    run_sweep(replace(config, out=tmp_path / "second", on_existing="resume"))
+    run_sweep(replace(config, run=RunOptions(tmp_path / "second", resume=True)))
     assert told(capsys) == ["reused 4 rows, scored 0"]
     rows = tmp_path / "second" / "rows.jsonl"
     rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:3]))
-    run_sweep(replace(config, out=tmp_path / "second", on_existing="resume"))
+    run_sweep(replace(config, run=RunOptions(tmp_path / "second", resume=True)))
     assert told(capsys) == ["reused 3 rows, scored 1", "replies: 1 cached, 0 asked"]
 
 
 def test_nothing_reused_is_not_mentioned(
     write_release: WriteRelease, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = SweepConfig(
+    config = sweep_config(
         configurations=parse_configurations(["overlap"], []),
         data=write_release(ROWS),
         distractors=(2,),

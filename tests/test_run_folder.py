@@ -22,8 +22,8 @@ from recallbed.harness.files import write_atomically, written_whole
 from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
-from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import Outcome, run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 KEYS = [
     "query",
@@ -77,7 +77,7 @@ def release(write_release: WriteRelease) -> Path:
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
     configurations = tuple(Configuration(f"r{i}", name, {}) for i, name in enumerate(names))
     given: dict[str, Any] = {"distractors": (5, 12), "ks": (1, 5), **options}
-    return run_sweep(SweepConfig(configurations, root, out=out, **given))
+    return run_sweep(sweep_config(configurations, root, out=out, **given))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import write_lines
+from task3.sweep_run import run_sweep
+from tests.kit import sweep_config, write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
@@ -59,7 +59,7 @@ def data(tmp_path: Path) -> Path:
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
     labels = tuple(Configuration(name.rpartition(":")[2], name, {}) for name in names)
     asked: dict[str, Any] = {"ks": (1,), "keep_scores": True, **options}
-    run_sweep(SweepConfig(labels, data, out=out, **asked))
+    run_sweep(sweep_config(labels, data, out=out, **asked))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from recallbed.corpus.dataset import load_dataset
-from recallbed.corpus.pools import PoolSet, Strategy, build_pools
+from recallbed.corpus.options import Strategy
+from recallbed.corpus.pools import PoolSet, build_pools
 from recallbed.corpus.records import Memory
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.bm25 import BM25

@@ -16,8 +16,8 @@ from recallbed.corpus import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 
 class FailsOnEven(Retriever):
@@ -166,7 +166,7 @@ def test_a_summary_can_be_made_again_for_other_ks() -> None:
 def test_failures_of_a_real_sweep(write_release: WriteRelease, tmp_path: Path) -> None:
     root = numbered(write_release, 5)
     name = f"{__name__}:FailsOnEven"
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("x", name, {}),), data=root, distractors=(4,), ks=(1,), out=tmp_path / "run"
     )
     cell = run_sweep(config).summary["cells"][0]
@@ -177,7 +177,7 @@ def test_failures_of_a_real_sweep(write_release: WriteRelease, tmp_path: Path) -
 
 
 def test_no_rows_scored_is_an_error(write_release: WriteRelease, tmp_path: Path) -> None:
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("x", f"{__name__}:FailsAlways", {}),),
         data=numbered(write_release, 5),
         distractors=(4,),
@@ -190,7 +190,7 @@ def test_no_rows_scored_is_an_error(write_release: WriteRelease, tmp_path: Path)
 def test_one_retriever_that_fails_leaves_the_other_its_figures(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("x", f"{__name__}:FailsAlways", {}), Configuration("c", "constant", {})),
         data=numbered(write_release, 5),
         distractors=(4,),
@@ -206,7 +206,7 @@ def test_pool_seeds_are_averaged(write_release: WriteRelease, tmp_path: Path) ->
     root = numbered(write_release, 8)
 
     def recall(name: str, seeds: tuple[int, ...]) -> dict[str, Any]:
-        config = SweepConfig(
+        config = sweep_config(
             (Configuration("random", "random", {}),),
             data=root,
             pool_seeds=seeds,
@@ -229,7 +229,7 @@ def test_several_seeds_of_a_query_are_one_cluster(
 ) -> None:
     # Three pools of one query are not three independent queries.
     root = numbered(write_release, 8)
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("constant", "constant", {}),),
         data=root,
         pool_seeds=(0, 1, 2),
@@ -239,7 +239,7 @@ def test_several_seeds_of_a_query_are_one_cluster(
     )
     figures = run_sweep(config).summary["cells"][0]["recall"]["1"]
     one = run_sweep(
-        SweepConfig(config.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one")
+        sweep_config(config.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one")
     ).summary["cells"][0]["recall"]["1"]
     assert (figures["low"], figures["high"]) == (one["low"], one["high"])
 

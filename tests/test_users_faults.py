@@ -21,9 +21,9 @@ from retrievers.overlap import Overlap
 from retrievers.rerank.base import Cut, Reranked, Reranker
 from task2.localisation import localisation
 from task2.score import app as task2_app
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.sweep_run import run_sweep
 from task3.tune import app as tune_app
-from tests.kit import WriteRelease
+from tests.kit import WriteRelease, sweep_config
 
 POOL = [Memory("likes tea"), Memory("has cat")]
 GIVEN = (MemoryItem("Likes green tea", "m1"), MemoryItem("Has a cat", "m2"))
@@ -120,7 +120,7 @@ def test_what_cannot_be_prepared_is_one_line_in_every_command(
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"error: {said}\n"
     configuration = Configuration("x", f"{__name__}:Unprepared", {})
-    config = SweepConfig(
+    config = sweep_config(
         (configuration,), root, pools="released", distractors=(1,), out=tmp_path / "run"
     )
     with pytest.raises(UserError) as caught:
@@ -180,7 +180,7 @@ def test_a_sweep_keeps_the_line_of_the_users_code(
     root = write_release([(text, ["likes tea", "has cat"], 0) for text in ("tea", "nought")])
     configurations = parse_configurations([f"x={__name__}:Divides"], [])
     run_sweep(
-        SweepConfig(
+        sweep_config(
             configurations, root, pools="released", distractors=(1,), out=tmp_path / "run", ks=(1,)
         )
     )

@@ -20,8 +20,8 @@ from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import ROOT, WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import ROOT, WriteRelease, sweep_config
 
 HANG = 120  # seconds after which a process that should have ended has hung
 SUBJECTS = ["tea", "绿茶", "the sea", "chess", "la montaña", "old maps", "snow", "jazz"]
@@ -41,7 +41,7 @@ def release(write_release: WriteRelease) -> Path:
 def sweep(release: Path, out: Path, retriever: str, workers: int, *settings: str) -> bytes:
     """The bytes of rows.jsonl of a finished sweep in this process and its workers."""
     run_sweep(
-        SweepConfig(
+        sweep_config(
             configurations=parse_configurations([f"x={retriever}"], settings),
             data=release,
             distractors=(2, 10, 25),
@@ -219,11 +219,11 @@ def test_a_worker_that_dies_ends_the_run_with_one_error(
 SCRIPT = """\
 from pathlib import Path
 from recallbed.harness.configurations import parse_configurations
-from task3.sweep_run import SweepConfig
+from tests.kit import sweep_config
 from task3.sweep_run import run_sweep
 
 def main():
-    outcome = run_sweep(SweepConfig(
+    outcome = run_sweep(sweep_config(
         configurations=parse_configurations(["overlap"], []),
         data=Path({data!r}), distractors=(2,), workers=4, out=Path("run"),
     ))

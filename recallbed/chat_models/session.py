@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import typer
 
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.budget import Budget
@@ -23,22 +25,68 @@ from recallbed.harness.terminal import note
 class ChatOptions:
     """What a command's options say of chat models, each as it was typed."""
 
-    base_url: str | None = None
-    replies: str | None = None
-    """The reply cache: FILE, or "none"; None for $RECALLBED_REPLIES, else the user's cache."""
-    max_tokens_total: int | None = None
-    max_cost: float | None = None
-    prices: Path | None = None
-    dry_run: bool = False
-    temperature: str | None = None
-    """"none" or a number, for every request; None for what each request says."""
-    extra_body: str | None = None
-    """JSON, or @FILE; None for nothing."""
-    in_flight: int = 8
-    requests_per_minute: float | None = None
-    timeout: float = 120.0
-    context: int | None = None
-    retries: int = 5
+    PANEL: ClassVar[str] = "Chat model"
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Server of models named openai:MODEL. Default: $RECALLBED_BASE_URL, else"
+            " $OPENAI_BASE_URL, else OpenAI.",
+        ),
+    ] = None
+    replies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|none",
+            help="Reply cache. Default: $RECALLBED_REPLIES, else in the user's cache folder.",
+        ),
+    ] = None
+    temperature: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|NUMBER",
+            help="Temperature of every request; none leaves it out, for models that refuse it."
+            " Default: 0, and 0.7 for several votes.",
+        ),
+    ] = None
+    extra_body: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|@FILE",
+            help="Fields added to every request to a server, such as"
+            """ '{"chat_template_kwargs": {"enable_thinking": false}}'.""",
+        ),
+    ] = None
+    max_tokens_total: Annotated[
+        int | None, typer.Option(help="Token budget; the run stops before it and can be resumed.")
+    ] = None
+    max_cost: Annotated[
+        float | None, typer.Option(help="Cost budget; the run stops before it and can be resumed.")
+    ] = None
+    prices: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prices by model per million tokens: .toml or .json."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option(help="Send nothing; print calls, tokens and cost.")] = (
+        False
+    )
+    in_flight: Annotated[int, typer.Option(min=1, help="Concurrent calls; changes no result.")] = 8
+    requests_per_minute: Annotated[
+        float | None, typer.Option(help="Most calls started per minute.")
+    ] = None
+    timeout: Annotated[float, typer.Option(help="Seconds allowed for a whole call.")] = 120.0
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Context window in tokens, if the server does not report one."),
+    ] = None
+    retries: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Retries per failed call. A run stops, and can be resumed, if its first 20"
+            " requests fail in spite of them.",
+        ),
+    ] = 5
     first_wait: float = 1.0
 
 

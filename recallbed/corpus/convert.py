@@ -48,7 +48,7 @@ def longmemeval(
 
     from recallbed.corpus.longmemeval import read_longmemeval
     from recallbed.errors import DataError
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import note
 
     with one_line_errors(DataError, OSError):

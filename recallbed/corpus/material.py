@@ -10,7 +10,8 @@ from typing import Any
 from recallbed.corpus.custom import is_custom
 from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.layout import sample_root
-from recallbed.corpus.pools import PoolSet, Strategy, build_pools, pool_hash
+from recallbed.corpus.options import Strategy
+from recallbed.corpus.pools import PoolSet, build_pools, pool_hash
 from recallbed.errors import DataError
 
 SIZES = (100, 300, 500, 700, 1000)

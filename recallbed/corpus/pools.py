@@ -16,17 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recallbed.corpus.dataset import Dataset
+from recallbed.corpus.options import Strategy
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError
-
-Strategy = Literal["nested", "released", "as-released"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def max_line() -> int:
     given = os.environ.get(MAX_LINE_VARIABLE)
     if not given:
         return MAX_LINE
-    from recallbed.harness.configurations import parse_size
+    from recallbed.harness.options import parse_size
 
     return parse_size(MAX_LINE_VARIABLE, given)
 

@@ -245,7 +245,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check every row of every track, and say what was mended and where. Exit code 2 on a fault."""
-    from recallbed.harness.cli import one_line_errors
+    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import say, say_json
 
     with one_line_errors(DataError, OSError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from recallbed.harness.app import debugging
-from recallbed.harness.terminal import note
+from recallbed.harness.terminal import debugging, note
 from recallbed.harness.users_code import is_users
 
 _shown: set[str] = set()

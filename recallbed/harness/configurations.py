@@ -111,39 +111,3 @@ def _from_files(
             if file.rows not in fitted_on[label]:
                 fitted_on[label] += (file.rows,)
     return fitted_on
-
-
-def parse_numbers(option: str, text: str, minimum: int = 1) -> tuple[int, ...]:
-    """`"100,300"` as whole numbers of at least `minimum`, ascending, without repeats.
-
-    Raises UserError naming the option.
-    """
-    numbers = set()
-    for word in text.split(","):
-        try:
-            number = int(word)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise UserError(
-                f"{option} {text}: `{word.strip()}` is not a whole number of at least {minimum}."
-                f" Write them with commas, such as {option} 1,5,10"
-            )
-        numbers.add(number)
-    return tuple(sorted(numbers))
-
-
-def parse_size(option: str, text: str) -> int:
-    """`"512MB"`, `"2GiB"` or `"1000000"` as a number of bytes, at least 1.
-
-    Raises UserError naming the option.
-    """
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
-    try:
-        size = int(TypeAdapter(ByteSize).validate_python(text))
-    except ValidationError:
-        size = 0
-    if size < 1:
-        raise UserError(f"{option} {text}: write a size such as 512MB, 2GiB or a number of bytes")
-    return size

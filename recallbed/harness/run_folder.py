@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,11 @@ from recallbed.errors import UserError
 from recallbed.harness.checksums import seal, unseal
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical, difference, file_hash
+from recallbed.harness.run_options import OnExisting
 from recallbed.harness.terminal import note
 from recallbed.harness.users_code import changed_modules, late_modules
 
 Scores = Sequence[float] | NDArray[np.float32] | None
-OnExisting = Literal["refuse", "resume", "overwrite"]
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
 SCORES, LOCK = "scores.jsonl", ".lock"
 PREDICTIONS = "predictions.jsonl"

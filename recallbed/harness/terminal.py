@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from contextlib import suppress
@@ -13,6 +14,13 @@ _STEERING = "\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 _UNSAFE = re.compile(f"[{_STEERING}\n]")
 _UNSAFE_JSON = re.compile(f"[{_STEERING}]")
 _BLANKS = re.compile(r"[ \t\n\r\f\v]+")
+DEBUG = "RECALLBED_DEBUG"
+"""Set in the environment while --debug holds, so that worker processes know of it."""
+
+
+def debugging() -> bool:
+    """Whether tracebacks are shown."""
+    return bool(os.environ.get(DEBUG))
 
 
 def visible(text: object) -> str:

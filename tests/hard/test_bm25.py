@@ -18,8 +18,8 @@ from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
 from task3.sweep import app
-from task3.sweep_run import SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 KS = (1, 5, 10)
 
@@ -38,7 +38,7 @@ def sweep(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The one cell and the rows of a run over the released pools."""
     outcome = run_sweep(
-        SweepConfig(
+        sweep_config(
             parse_configurations(
                 [f"x={retriever}"], [f"x.{key}={value}" for key, value in settings.items()]
             ),

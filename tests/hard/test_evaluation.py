@@ -23,14 +23,14 @@ from analysis.statistics import paired
 from analysis.tables import build_table, remarks
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.kit import WriteRelease
+from task3.sweep_run import Outcome, run_sweep
+from tests.kit import WriteRelease, sweep_config
 
 
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
     labels = tuple(Configuration(name, name, {}) for name in names)
     given: dict[str, Any] = {"pools": "released", **options}
-    return run_sweep(SweepConfig(labels, root, out=out, **given))
+    return run_sweep(sweep_config(labels, root, out=out, **given))
 
 
 def pools(count: int, size: int, gold: int | None = None) -> list[tuple[str, Sequence[str], int]]:

@@ -22,12 +22,12 @@ from typer.testing import CliRunner, Result
 from analysis.runs import read_run
 from recallbed.corpus import DataError, Memory, sample_root
 from recallbed.corpus.dataset import Dataset, load_dataset
-from recallbed.corpus.pools import STRATEGIES, Strategy
+from recallbed.corpus.options import STRATEGIES, Strategy
 from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.sweep import app
-from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.kit import WriteRelease, write_lines
+from task3.sweep_run import Outcome, run_sweep
+from tests.kit import WriteRelease, sweep_config, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 913\n"
@@ -77,7 +77,9 @@ def run(
     **more: Any,
 ) -> Outcome:
     named = tuple(Configuration(name.rpartition(":")[2], name, {}) for name in names)
-    return run_sweep(SweepConfig(named, data=root, distractors=sizes, pools=pools, out=out, **more))
+    return run_sweep(
+        sweep_config(named, data=root, distractors=sizes, pools=pools, out=out, **more)
+    )
 
 
 def figures(outcome: Outcome, label: str) -> Mapping[str, Any]:

@@ -21,8 +21,8 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from retrievers.dense import MiniLM
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
-from task3.sweep_run import Outcome, SweepConfig, run_sweep
-from tests.kit import ROOT, WriteRelease
+from task3.sweep_run import Outcome, run_sweep
+from tests.kit import ROOT, WriteRelease, sweep_config
 
 NAME = "all-MiniLM-L6-v2"
 ROWS = [
@@ -42,7 +42,7 @@ def sweep(
     **more: Any,
 ) -> Outcome:
     configuration = Configuration("m", retriever, {"device": "cpu", **(settings or {})})
-    return run_sweep(SweepConfig((configuration,), data=data, distractors=sizes, out=out, **more))
+    return run_sweep(sweep_config((configuration,), data=data, distractors=sizes, out=out, **more))
 
 
 def rows_of(outcome: Outcome) -> list[dict[str, Any]]:
@@ -188,7 +188,7 @@ class NearlyEqual(Retriever):
 
 
 def test_row_20_scores_are_compared_in_float32(write_release: WriteRelease, tmp_path: Path) -> None:
-    config = SweepConfig(
+    config = sweep_config(
         (Configuration("m", "tests.hard.test_minilm:NearlyEqual", {}),),
         data=write_release(ROWS[:1]),
         distractors=(2,),
