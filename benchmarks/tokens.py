@@ -18,11 +18,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from indexes.embedding_store import choose_store
 from recallbed.chat_models import ChatOptions, Message, chat_model, one_line
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
-from task3.sweep_run import SweepConfig, run_sweep
+from task3.options import SweepConfig
+from task3.sweep_run import run_sweep
 from tests.reader import reader
 from tests.scripted_server import Call, scripted_server
 
@@ -79,16 +79,11 @@ def main() -> None:
         server.count = count
         outcome = run_sweep(
             SweepConfig(
-                configurations=configured(),
-                data=asked.data,
-                split=asked.split,
-                pools="nested",
-                distractors=sizes,
-                limit=asked.limit,
+                configured(),
+                DataOptions(asked.data, asked.split, asked.limit),
+                PoolOptions("nested", distractors=sizes),
                 ks=(1,),
-                out=asked.out,
-                on_existing="overwrite",
-                store=lambda: choose_store(None),
+                run=RunOptions(asked.out, overwrite=True),
                 chat=ChatOptions(base_url=server.url, replies="none"),
             )
         )

@@ -239,7 +239,9 @@ def test_several_seeds_of_a_query_are_one_cluster(
     )
     figures = run_sweep(config).summary["cells"][0]["recall"]["1"]
     one = run_sweep(
-        sweep_config(config.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one")
+        sweep_config(
+            config.retrievers.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one"
+        )
     ).summary["cells"][0]["recall"]["1"]
     assert (figures["low"], figures["high"]) == (one["low"], one["high"])
 

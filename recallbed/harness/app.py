@@ -30,13 +30,17 @@ NOTHING = "nothing was written"
 _REGISTERED = re.compile(r'^@register\w*\("([^"]+)"\)', re.MULTILINE)
 
 
+AllowCode = Annotated[bool, typer.Option("--allow-code")]  # until all commands are converted
+KeepGoing = Annotated[bool, typer.Option("--keep-going")]
+
+
 class App(typer.Typer):
     """A typer app whose commands take option dataclasses (see `harness.options`) and --debug."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(add_completion=False, rich_markup_mode=None, cls=Group, **more)
 
-    def command(  # type: ignore[override]
+    def command(
         self,
         name: str | None = None,
         *,
@@ -112,8 +116,9 @@ class _OneLine:
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, description, options by panel, examples."""
         self.format_usage(ctx, formatter)  # type: ignore[attr-defined]
-        formatter.write_paragraph()
-        formatter.write_text(inspect.cleandoc(self.help or ""))  # type: ignore[attr-defined]
+        if self.help:  # type: ignore[attr-defined]
+            formatter.write_paragraph()
+            formatter.write_text(_whole(inspect.cleandoc(self.help)))  # type: ignore[attr-defined]
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
             argument = parameter.param_type_name == "argument"
@@ -129,6 +134,7 @@ class _OneLine:
             with formatter.section("Examples"):
                 for line in self.epilog.splitlines():  # type: ignore[attr-defined]
                     formatter.write(f"  {line}\n")
+        formatter.buffer = [text.replace(_NO_BREAK, "-") for text in formatter.buffer]
 
 
 class Command(_OneLine, TyperCommand):
@@ -148,13 +154,21 @@ class Group(_OneLine, TyperGroup):
         return found
 
 
+_NO_BREAK = "\u2011"
+
+
+def _whole(text: str) -> str:
+    """Hyphens inside words such that a line is not broken after them."""
+    return re.sub(r"(?<=\S)-(?=\S)|--?(?=\S)", lambda found: _NO_BREAK * len(found[0]), text)
+
+
 def first_line(text: str) -> str:
     """The first paragraph of a docstring as one line, up to the end of its first sentence."""
     return re.split(r"(?<=\.)\s", " ".join(text.strip().partition("\n\n")[0].split()))[0]
 
 
 def _usage_fault(error: Any) -> str:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")
     help_of = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
     return one_line(f"{message[:1].lower()}{message[1:].rstrip('.')}{help_of}")
 
@@ -162,6 +176,7 @@ def _usage_fault(error: Any) -> str:
 def _record(parameter: Any) -> tuple[str, str]:
     """An option's first name with its kind of value, and its help; other names are aliases."""
     text = re.sub(r"\{(\w+)\}", lambda found: ", ".join(registered(found[1])), parameter.help or "")
+    text = _whole(text)
     if parameter.param_type_name == "argument":
         return parameter.metavar, text
     if getattr(parameter, "is_flag", False) or parameter.name == "help":

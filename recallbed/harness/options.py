@@ -85,10 +85,12 @@ def _options(name: str, annotation: Any, default: Any, panel: str | None) -> _Op
     if is_dataclass(kind):
         without = {field for mark in marks if isinstance(mark, Without) for field in mark.fields}
         return _dataclass_options(kind, default, without)
-    option = next((copy(mark) for mark in marks if isinstance(mark, ParameterInfo)), None)
+    option: Any = next((copy(mark) for mark in marks if isinstance(mark, ParameterInfo)), None)
     if option is None:
         raise TypeError(f"{name}: neither a dataclass nor annotated with an option")
     option.rich_help_panel = option.rich_help_panel or panel
+    if option.default is not ...:  # the first name, where typer has the default
+        option.param_decls, option.default = (option.default, *(option.param_decls or ())), ...
     if isinstance(option, OptionInfo) and not option.param_decls:
         option.param_decls = (f"--{name.replace('_', '-')}",)  # so that a flag has no --no-flag
     option.metavar = option.metavar or _metavar(kind, name, option)
