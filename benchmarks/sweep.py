@@ -23,7 +23,9 @@ from recallbed.corpus.pools import build_pools
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import open_run
 from retrievers import RunContext, build
-from task3.sweep_run import Sweep, SweepConfig
+from retrievers.options import RetrieverOptions
+from task3.options import SweepConfig
+from task3.sweep_run import Sweep
 
 SIZES = (100, 300, 500, 700, 1000)
 
@@ -45,7 +47,7 @@ def main() -> None:
     model = first.encoder._model  # type: ignore[attr-defined]
     print(f"imports and model: {time.perf_counter() - start:.2f} s")
     texts = sorted({m.text for m in pools.memories} | {row.query for row in pools.rows})
-    config = SweepConfig((configuration,), distractors=SIZES)
+    config = SweepConfig(RetrieverOptions(("minilm",)))
     sweeps, encodes = [], []
     for _ in range(asked.rounds):
         start = time.perf_counter()

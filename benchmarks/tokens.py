@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recallbed.chat_models import ChatOptions, Message, chat_model, one_line
 from recallbed.corpus.material import gather
-from recallbed.harness.configurations import parse_configurations
+from recallbed.corpus.options import DataOptions, PoolOptions
+from recallbed.harness.run_options import RunOptions
+from retrievers.options import RetrieverOptions
 from task3.options import SweepConfig
 from task3.sweep_run import run_sweep
 from tests.reader import reader
@@ -38,7 +39,7 @@ RERANKERS = {
 FIRST = "minilm"
 
 
-def configured() -> Any:
+def configured() -> RetrieverOptions:
     names, settings = ["bm25", FIRST], []
     for label, (name, chosen) in RERANKERS.items():
         label = label.replace(" ", "-")
@@ -46,7 +47,7 @@ def configured() -> Any:
         first = {} if name == "full-context" else {"first_stage": FIRST}
         for key, value in {"model": "openai:perfect-reader", **first, **chosen}.items():
             settings.append(f"{label}.{key}={value}")
-    return parse_configurations(names, settings)
+    return RetrieverOptions(tuple(names), tuple(settings))
 
 
 def main() -> None:

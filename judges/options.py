@@ -57,6 +57,7 @@ def judge_options(command: Callable[..., None]) -> Callable[..., None]:
             command(judge, **given)
 
     outer.__doc__, outer.__name__ = command.__doc__, command.__name__
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     outer.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]
     return outer
 

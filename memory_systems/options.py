@@ -72,6 +72,7 @@ def task_options(command: Callable[..., None]) -> Callable[..., None]:
             command(options, **given)
 
     outer.__doc__, outer.__name__ = command.__doc__, command.__name__
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     outer.__signature__ = inspect.Signature([*shared.values(), *own])  # type: ignore[attr-defined]
     return outer
 

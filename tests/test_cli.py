@@ -286,8 +286,6 @@ def test_importing_a_command_imports_nothing_heavy(command: str) -> None:
     found = modules_after(f"import {command}")
     assert command in found
     assert not found & HEAVY
-    rooms = {name.partition(".")[0] for name in found}
-    assert not rooms & {"corpus", "indexes", "retrievers"}
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -307,12 +305,12 @@ def test_a_bm25_sweep_imports_no_torch(place: Path) -> None:
 
 
 def test_python_m_and_the_console_script_are_one_command(place: Path) -> None:
-    script = Path(sys.executable).parent / "recallbed-sweep"
+    script = Path(sys.executable).parent / "recallbed"
     if not script.exists():
         pytest.skip("the package is not installed here")
     helps = [
         subprocess.run([*words, "--help"], capture_output=True, text=True).stdout.splitlines()
-        for words in ([str(script)], [sys.executable, "-m", "task3.sweep"])
+        for words in ([str(script), "sweep"], [sys.executable, "-m", "task3.sweep"])
     ]
     assert len(helps[0]) > 20
     # They differ in their own name only, in the line of usage.

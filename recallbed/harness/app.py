@@ -168,9 +168,14 @@ def first_line(text: str) -> str:
 
 
 def _usage_fault(error: Any) -> str:
-    message = error.format_message().replace("Value error, ", "")
-    help_of = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-    return one_line(f"{message[:1].lower()}{message[1:].rstrip('.')}{help_of}")
+    """`--pools big: choose one of nested, released`, or typer's words and where the help is."""
+    message = one_line(error.format_message().replace("Value error, ", "").rstrip("."))
+    if found := re.fullmatch(r"Invalid value for '([^']+)': '(.*)' is not one of (.*)", message):
+        return f"{found[1]} {found[2]}: choose one of {found[3].replace(chr(39), '')}"
+    if found := re.fullmatch(r"Invalid value for '([^']+)': (.*)", message):
+        return f"{found[1]}: {found[2][:1].lower()}{found[2][1:]}"
+    help_of = f". See {error.ctx.command_path} --help" if error.ctx is not None else ""
+    return f"{message[:1].lower()}{message[1:]}{help_of}"
 
 
 def _record(parameter: Any) -> tuple[str, str]:
