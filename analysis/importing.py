@@ -26,7 +26,7 @@ from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App, one_line_errors
 from recallbed.harness.configurations import parse_configurations
-from recallbed.harness.fingerprint import code_hash, own_version, versions
+from recallbed.harness.fingerprint import code_identity, versions
 from recallbed.harness.options import parse_numbers
 from recallbed.harness.run_folder import open_run
 from recallbed.harness.run_options import OnExisting
@@ -91,7 +91,7 @@ def _fingerprint(system: Imported, material: Material, files: Mapping[str, str])
         "retrievers": [
             {"label": system.label, "name": f"imported {system.kind}", "settings": dict(files)}
         ],
-        "code": {"version": own_version(), "sha256": code_hash()},
+        "code": code_identity(),
         "libraries": versions(["numpy"]),
         "seed": system.seed,
     }

@@ -1,5 +1,6 @@
 """What texts become and where they live: tokens, encoder, term bags."""
 
+import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from indexes.tokens import MultilingualTokens, PaperTokens, Tokenizer, Tokens
 
 __all__ = ["MultilingualTokens", "PaperTokens", "Tokenizer", "Tokens"]

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from indexes.errors import IndexingError, NotAnIndex
+from recallbed import __version__
 from recallbed.harness.files import written_whole
-from recallbed.harness.fingerprint import own_version, versions
+from recallbed.harness.fingerprint import versions
 
 FORMAT = 2
 """The newest format, which is written; older ones are read. 2: an index may hold a vector once."""
@@ -52,7 +53,7 @@ def write_index(
                 "format": FORMAT,
                 "kind": kind,
                 **header,
-                "versions": {"recallbed": own_version(), **versions(libraries)},
+                "versions": {"recallbed": __version__, **versions(libraries)},
                 "sections": table,
             }
             encoded = json.dumps(head, ensure_ascii=False, allow_nan=False).encode()

@@ -1,5 +1,6 @@
 """Who says right or wrong: structured verdicts of a model, and their agreement with people."""
 
+import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from judges.verdicts import (
     Grades,
     Judged,

@@ -15,7 +15,7 @@ from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.session import open_chats
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
-from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
+from recallbed.harness.fingerprint import code_identity, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import open_run
 
@@ -54,7 +54,7 @@ def judge_all(
             "task": f"{task}, judged",
             **about,
             "judge": work.settings,
-            "code": {"version": own_version(), "sha256": code_hash()},
+            "code": code_identity(),
             "libraries": versions(sorted(chat.libraries)),
         }
         path, on_existing = options.out, options.on_existing

@@ -4,6 +4,7 @@ Whatever decides (equal fields, likeness, a judge), the outcome is a one-to-one 
 every figure derives from such lists.
 """
 
+import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from memory_scoring.assignment import ASSIGNMENTS, greedy, hungarian
 from memory_scoring.exact import exact_pairs
 from memory_scoring.figures import Matched, breakdown, figures, pooled

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import recallbed  # noqa: F401  (first: its guard against folders of the same names)
+
 if TYPE_CHECKING:
     from memory_systems.base import (
         Action,

@@ -24,7 +24,7 @@ from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
 from recallbed.harness.failures import Failures, with_reason
 from recallbed.harness.files import file_name, write_atomically
-from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
+from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, RunFolder, encode_row, open_run
@@ -101,7 +101,7 @@ class Parts:
                 **describe_retriever(self._configuration, self.retriever),
             },
             "chat_model": chat and {"name": chat.name, **chat.settings()},
-            "code": {"version": own_version(), "sha256": code_hash()},
+            "code": code_identity(),
             "libraries": versions(sorted(libraries)),
             "seed": self._options.seed,
         }

@@ -27,7 +27,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name, write_atomically
-from recallbed.harness.fingerprint import canonical, code_hash, own_version, short_hash, versions
+from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
 from recallbed.harness.run_options import OnExisting
@@ -170,7 +170,7 @@ class Answering:
                 {"label": label, **describe(by_label[label], retriever)}
                 for label, retriever in self.retrievers.items()
             ],
-            "code": {"version": own_version(), "sha256": code_hash()},
+            "code": code_identity(),
             "libraries": versions(sorted({"numpy", *self.chat.libraries, *libraries})),
             "seed": self.config.seed,
         }

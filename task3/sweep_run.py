@@ -18,7 +18,7 @@ from recallbed.corpus.pools import PoolSet, pool_hash
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name
-from recallbed.harness.fingerprint import code_hash, own_version, short_hash, versions
+from recallbed.harness.fingerprint import code_identity, short_hash, versions
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import RunFolder, open_run, say_reused
@@ -274,7 +274,7 @@ def _fingerprint(
             {"label": label, **describe(by_label[label], retriever)}
             for label, retriever in retrievers.items()
         ],
-        "code": {"version": own_version(), "sha256": code_hash()},
+        "code": code_identity(),
         "libraries": versions(sorted({"numpy", *libraries})),
         "seed": config.seed,
         **({"kept": "scores"} if config.keep_scores else {}),

@@ -194,7 +194,7 @@ def _write(
     configurations: tuple[Configuration, ...],
     how: dict[str, Any],
 ) -> None:
-    from recallbed.harness.fingerprint import code_hash, own_version
+    from recallbed.harness.fingerprint import code_identity
     from recallbed.harness.settings_file import SettingsFile, write_settings
     from recallbed.harness.terminal import note
 
@@ -232,7 +232,7 @@ def _write(
         "chosen_by_fold": [name(found, i) for i in found.by_fold],
         "cross_validated": estimate,
         "failed": found.failed,
-        "code": {"version": own_version(), "sha256": code_hash()},
+        "code": code_identity(),
     }
     retrievers = {one.label: one.name for one in configurations}
     rows = material.data.smallest.sha256

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recallbed.packages import own_packages
 from tests.kit import ROOT
 
 
@@ -53,24 +54,84 @@ def test_sweep_from_an_empty_folder(installed: Path, tmp_path: Path, form: str) 
     sweep(words, tmp_path)
 
 
-@pytest.mark.parametrize("form", ["module", "script"])
-def test_sweep_beside_folders_of_the_same_names(installed: Path, tmp_path: Path, form: str) -> None:
-    for name in ("analysis", "corpus", "harness", "retrievers"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong folder')\n")
-    words = [installed / "python", "-m", "task3.sweep"]
-    words = words if form == "module" else [installed / "recallbed-sweep"]
-    sweep(words, tmp_path)
+def own_modules() -> list[str]:
+    """The modules that `python -m` runs."""
+    files = [file for name in own_packages() for file in (ROOT / name).rglob("*.py")]
+    ends = '\nif __name__ == "__main__":\n    main()\n'
+    commands = [file.relative_to(ROOT) for file in files if ends in file.read_text("utf-8")]
+    return sorted(".".join(file.with_suffix("").parts) for file in commands)
 
 
-def test_a_users_class_in_the_working_folder(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
+def shadowed(folder: Path, *, but: str = "") -> Path:
+    """Fill `folder` with a user's packages of our names, which cannot be imported, and a class."""
+    for name in {*own_packages(), "corpus", "harness", "chat_models", "memory", "judge"}:
+        if name not in ("recallbed", but):
+            (folder / name).mkdir()
+            (folder / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    (folder / "mine.py").write_text(
         "from retrievers import Retriever\n"
         "class Length(Retriever):\n"
         "    def score(self, query, pool):\n"
         "        return [len(memory.text) for memory in pool]\n"
     )
-    sweep([installed / "recallbed-sweep"], tmp_path, "mine:Length", "Length")
+    return folder
+
+
+@pytest.mark.parametrize("module", own_modules())
+def test_a_command_next_to_folders_of_our_names(
+    installed: Path, tmp_path: Path, module: str
+) -> None:
+    shadowed(tmp_path, but=module.partition(".")[0])
+    assert "Usage:" in run(installed / "python", "-m", module, "--help", cwd=tmp_path).stdout
+
+
+RUNS = {
+    "task1.run": ("--system", "extractive"),
+    "task2.run": ("--system", "replace"),
+    "task3.sweep": ("--distractors", "20", "--workers", "2"),
+    "task4.run": ("--system", "extractive"),
+}
+
+
+@pytest.mark.parametrize("module", RUNS)
+def test_a_run_next_to_folders_of_our_names_finds_the_users_class(
+    installed: Path, tmp_path: Path, module: str
+) -> None:
+    shadowed(tmp_path, but=module.partition(".")[0])
+    words = [*RUNS[module], "--retriever", "mine:Length", "--limit", "20", "--out", "out"]
+    run(installed / "python", "-m", module, *words, cwd=tmp_path)
+    assert (tmp_path / "out" / "summary.json").exists()
+
+
+def test_a_sweep_of_an_editable_install_next_to_folders_of_our_names(tmp_path: Path) -> None:
+    """Python asks the finder of an editable install last, after the working folder."""
+    shadowed(tmp_path, but="task3")
+    here = run(sys.executable, "-c", "import recallbed as r; print(r.__file__)", cwd=tmp_path)
+    assert here.stdout == f"{ROOT / 'recallbed' / '__init__.py'}\n"
+    words = [*RUNS["task3.sweep"], "--retriever", "mine:Length", "--limit", "20", "--out", "out"]
+    run(sys.executable, "-m", "task3.sweep", *words, cwd=tmp_path)
+
+
+def test_a_package_that_is_shadowed_itself(installed: Path, tmp_path: Path) -> None:
+    """Python takes the user's `analysis` before any code of ours runs: -P or a script helps."""
+    shadowed(tmp_path)
+    run(installed / "python", "-P", "-m", "analysis.curves", "--help", cwd=tmp_path)
+    words = [installed / "recallbed", "sweep"]
+    words = words if words[0].exists() else [installed / "recallbed-sweep"]
+    sweep(words, tmp_path, "mine:Length", "Length")
+
+
+def test_the_code_hash_of_a_wheel_is_that_of_its_checkout(installed: Path, tmp_path: Path) -> None:
+    """Both find our packages by themselves: a checkout in pyproject.toml, a wheel in RECORD."""
+    code = (
+        "from recallbed.harness.fingerprint import code_identity\n"
+        "from recallbed.packages import own_packages\n"
+        "print(sorted(own_packages()), code_identity()['sha256'])"
+    )
+    wheel = run(installed / "python", "-c", code, cwd=tmp_path).stdout
+    source = run(sys.executable, "-c", code, cwd=installed.parents[1] / "source").stdout
+    assert wheel == source
+    assert "'analysis'" in wheel
 
 
 def test_every_module_and_prompt_is_in_it(installed: Path) -> None:

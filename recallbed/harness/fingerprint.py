@@ -6,17 +6,15 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from recallbed import __version__
+from recallbed.packages import ROOT, own_packages
+
 JSON = Any
-_ROOMS = (
-    *("indexes", "judges", "memory_scoring", "memory_systems", "recallbed", "retrievers"),
-    *("task1", "task2", "task3", "task4"),
-)
-OUR_PACKAGES = frozenset((*_ROOMS, "analysis", "benchmarks"))
-"""The packages of this project, which a user's own code does not belong to."""
 
 
 def canonical(value: JSON) -> str:
@@ -62,15 +60,17 @@ def _brief(value: JSON) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def code_hash() -> str:
-    """Sixteen hex digits over the sources of the rooms that can change a row."""
-    house = Path(__file__).parents[2]
+@cache
+def code_identity() -> dict[str, str]:
+    """Return version and source hash of recallbed, as a fingerprint holds them.
+
+    The hash is sixteen hex digits over every module of our packages. `analysis` is covered whole:
+    rows are made with it, and no list says which of its modules will take part.
+    """
     digest = hashlib.sha256()
-    files = [path for room in _ROOMS for path in (house / room).rglob("*.py")]
-    ranking = [house / "analysis" / name for name in ("metrics.py", "rows.py")]
-    for path in sorted([*files, *ranking]):
-        digest.update(path.relative_to(house).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    for path in sorted(file for name in own_packages() for file in (ROOT / name).rglob("*.py")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return {"version": __version__, "sha256": digest.hexdigest()[:16]}
 
 
 def file_hash(path: Path) -> str:
@@ -88,11 +88,3 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "absent"
     return found
-
-
-def own_version() -> str:
-    """The version of recallbed; "0+source" in a checkout that isn't installed."""
-    try:
-        return metadata.version("recallbed")
-    except metadata.PackageNotFoundError:
-        return "0+source"

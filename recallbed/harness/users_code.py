@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from recallbed.errors import UserError
-from recallbed.harness.fingerprint import OUR_PACKAGES, file_hash
+from recallbed.harness.fingerprint import file_hash
+from recallbed.packages import is_own
 
 JSON = Any
 _before: set[str] = set()
@@ -142,7 +143,7 @@ def _code_of(cls: type) -> Code:
             file = _file_of(imported)
             if file is not None and is_users(file):
                 waiting.append((imported, file))
-            elif file is not None and not _is_ours(file):
+            elif file is not None and not is_own(file):
                 packages.add(imported.partition(".")[0])
     return Code(modules, frozenset(packages))
 
@@ -217,14 +218,9 @@ def _search_path(package: str) -> Any:
 def is_users(path: Path) -> bool:
     """Whether a file is neither ours nor installed (the standard library is installed too)."""
     real = Path(os.path.realpath(path))
-    if {"site-packages", "dist-packages"} & {*real.parts, *path.parts} or _is_ours(path):
+    if {"site-packages", "dist-packages"} & {*real.parts, *path.parts} or is_own(path):
         return False
     return not any(real.is_relative_to(folder) for folder in _installed())
-
-
-def _is_ours(path: Path) -> bool:
-    house, real = Path(__file__).resolve().parents[2], Path(os.path.realpath(path))
-    return real.is_relative_to(house) and real.relative_to(house).parts[0] in OUR_PACKAGES
 
 
 @cache
