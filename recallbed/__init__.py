@@ -4,9 +4,18 @@ from recallbed.packages import guard_commands
 
 guard_commands()  # before any other import, which the working folder might answer
 
-from importlib import metadata  # noqa: E402
+from typing import Any  # noqa: E402
 
-try:
-    __version__ = metadata.version("recallbed")
-except metadata.PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+source"
+__version__: str
+
+
+def __getattr__(name: str) -> Any:
+    """`__version__`: looked up if asked for, as its library takes as long as a help text."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import metadata
+
+    try:
+        return metadata.version("recallbed")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "0+source"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -50,15 +51,15 @@ def test_holds_no_tests_and_no_torch(installed: Path) -> None:
 @pytest.mark.parametrize("form", ["module", "script"])
 def test_sweep_from_an_empty_folder(installed: Path, tmp_path: Path, form: str) -> None:
     words = [installed / "python", "-m", "task3.sweep"]
-    words = words if form == "module" else [installed / "recallbed-sweep"]
+    words = words if form == "module" else [installed / "recallbed", "sweep"]
     sweep(words, tmp_path)
 
 
 def own_modules() -> list[str]:
     """The modules that `python -m` runs."""
     files = [file for name in own_packages() for file in (ROOT / name).rglob("*.py")]
-    ends = '\nif __name__ == "__main__":\n    main()\n'
-    commands = [file.relative_to(ROOT) for file in files if ends in file.read_text("utf-8")]
+    start = re.compile(r'^if __name__ == "__main__":\n    (main|app)\(\)', re.MULTILINE)
+    commands = [file.relative_to(ROOT) for file in files if start.search(file.read_text("utf-8"))]
     return sorted(".".join(file.with_suffix("").parts) for file in commands)
 
 
@@ -116,9 +117,7 @@ def test_a_package_that_is_shadowed_itself(installed: Path, tmp_path: Path) -> N
     """Python takes the user's `analysis` before any code of ours runs: -P or a script helps."""
     shadowed(tmp_path)
     run(installed / "python", "-P", "-m", "analysis.curves", "--help", cwd=tmp_path)
-    words = [installed / "recallbed", "sweep"]
-    words = words if words[0].exists() else [installed / "recallbed-sweep"]
-    sweep(words, tmp_path, "mine:Length", "Length")
+    sweep([installed / "recallbed", "sweep"], tmp_path, "mine:Length", "Length")
 
 
 def test_the_code_hash_of_a_wheel_is_that_of_its_checkout(installed: Path, tmp_path: Path) -> None:
@@ -145,10 +144,10 @@ def test_every_module_and_prompt_is_in_it(installed: Path) -> None:
 
 def test_a_memory_system_runs_without_a_model(installed: Path, tmp_path: Path) -> None:
     words = ["--system", "turns", "--retriever", "bm25", "--out", "run", "--json"]
-    done = run(installed / "recallbed-task1-run", *words, cwd=tmp_path)
+    done = run(installed / "recallbed", "task1", "run", *words, cwd=tmp_path)
     assert json.loads(done.stdout)
     scored = run(
-        *(installed / "recallbed-task1-score", "run/predictions.jsonl", "--scorer", "exact"),
+        *(installed / "recallbed", "task1", "score", "run/predictions.jsonl", "--scorer", "exact"),
         "--json",
         cwd=tmp_path,
     )

@@ -37,8 +37,8 @@ KeepGoing = Annotated[bool, typer.Option("--keep-going")]
 class App(typer.Typer):
     """A typer app whose commands take option dataclasses (see `harness.options`) and --debug."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(add_completion=False, rich_markup_mode=None, cls=Group, **more)
+    def __init__(self, *, cls: type[Group] | None = None, **more: Any) -> None:
+        super().__init__(add_completion=False, rich_markup_mode=None, cls=cls or Group, **more)
 
     def command(
         self,
