@@ -91,7 +91,11 @@ def pair_up(
         if options.scorer == "match":
             by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
         return {name: by(*both) for name, both in _sides(answers).items()}, None
-    about = {"data": answers.inputs.fingerprint(), "predictions": answers.found.sha256}
+    about = {
+        "task": f"{answers.inputs.track}, memories paired by a judge",
+        "data": answers.inputs.fingerprint(),
+        "predictions": answers.found.sha256,
+    }
     work = partial(_work, answers, options.judge)
     verdicts = judge_all(options.judge, answers.inputs.track, about, work)
     judged = {
