@@ -14,7 +14,7 @@ from analysis import compare, curves, export, frontier
 from indexes import search
 from judges import agreement
 from memory_systems import history
-from recallbed.harness.fingerprint import code_hash, own_version, versions
+from recallbed.harness.fingerprint import code_identity, versions
 from task1 import run as task1_run
 from task1 import score as task1_score
 from task2 import run as task2_run
@@ -102,7 +102,7 @@ def make_present(name: str) -> None:
     """Let the manifest of an older run name the present code and libraries, and nothing else."""
     manifest = read_json(f"{name}/manifest.json")
     fingerprint = manifest["fingerprint"]
-    fingerprint["code"] = {"version": own_version(), "sha256": code_hash()}
+    fingerprint["code"] = code_identity()
     if "libraries" in fingerprint:
         fingerprint["libraries"] = versions(set(fingerprint["libraries"]) - {"python"})
     Path(name, "manifest.json").write_text(json.dumps(manifest))
