@@ -1,9 +1,12 @@
 """What many tests need: commands and their outcome, one-line errors, small data, rows of a run."""
 
 import json
+import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +58,71 @@ def python(
     )
     assert code in (None, done.returncode), done.stderr
     return done
+
+
+class Forked:
+    """A command in a process of its own that is forked where our modules are imported already.
+
+    It costs no start-up, and is stopped and killed like any other. Not for tests of what is
+    imported or shadowed, nor of stopped workers, which a forked process joins: those call `python`.
+    """
+
+    def __init__(self, module: str, *words: object, cwd: Path | None = None, **env: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
+        self._files = [Path(self._folder.name, name) for name in ("stdout", "stderr")]
+        self.args = (module, [str(word) for word in words])
+        given = (*self.args, str(cwd or Path.cwd()), {**os.environ, **env}, self._files)
+        self._process = _FORKS.Process(target=_run_module, args=given)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float = HANG) -> int:
+        self._process.join(timeout)
+        assert self._process.exitcode is not None, f"{self.args} hangs"
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def done(self, code: int | None = 0) -> Process:
+        """Wait for the end: what was printed, and the exit code."""
+        found = self.wait()
+        out, err = (file.read_text("utf-8") for file in self._files)
+        assert code in (None, found), err
+        return subprocess.CompletedProcess(self.args, found, out, err)
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [
+        *("task3.sweep", "task3.sweep_run", "analysis.curves", "analysis.pictures", "pydoc"),
+        *("indexes.embedding_store", "pydantic.main", "retrievers.bm25", "numpy.random"),
+        *("matplotlib.backends.backend_agg", "matplotlib.figure", "PIL.Image"),
+        *("typer.rich_utils", "recallbed.harness.cli", "stop_words"),
+    ]
+)
+
+
+def _run_module(
+    module: str, words: list[str], cwd: str, environment: dict[str, str], files: list[Path]
+) -> None:
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, name in enumerate(files, start=1):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.path.insert(0, cwd)
+    sys.argv = [module, *words]
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def one_line_error(done: Result | Process, *parts: object, after_notes: bool = False) -> str:

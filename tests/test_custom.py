@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -640,7 +639,7 @@ def test_kill_9_and_resume_end_in_equal_bytes(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "late.py").write_text(SLOW)
     write(*many(40))
-    words = [sys.executable, "-m", "task3.sweep", "--data", "my.jsonl", "--keep-scores"]
+    words = ["--data", "my.jsonl", "--keep-scores"]
     words += ["--retriever", "late:Slow", "--k", "1,2", "--out"]
     process = start_and_hold(tmp_path, "Slow 20", [*words, "broken/run"], rows=16)
     process.kill()

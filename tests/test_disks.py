@@ -47,7 +47,7 @@ def build(count):
     return CliRunner().invoke(app, words)
 
 assert build(100).exit_code == 0
-for count in range(2000, 12000, 500):
+for count in range(200, 3000, 140):
     built = build(count)
     held = MemoryStore(store)
     assert sum(map(len, held.all_memories())) == held.header.count
@@ -60,7 +60,7 @@ for count in range(2000, 12000, 500):
 
 
 def test_an_index_built_on_a_full_disk_is_one_line_and_leaves_the_older(tmp_path: Path) -> None:
-    said = set(on_a_small_disk(tmp_path, BUILD).splitlines())
+    said = set(on_a_small_disk(tmp_path, BUILD, "256k").splitlines())
     assert said
     for line in said:
         assert ("disk is full" in line) or ("No space left on device" in line), line

@@ -21,7 +21,7 @@ from recallbed.harness.configurations import Configuration
 from task3.options import SweepConfig
 from task3.order_check import SAMPLE
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import HANG, Forked, Process, WriteRelease, one_line_error, rows_of, sweep_config
 
 PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
 SLOW = """
@@ -30,13 +30,13 @@ from pathlib import Path
 from retrievers import Retriever, RetrieverError
 
 class Slow(Retriever):
-    '''Shared words. Stands still at the query that the file `hold` names, and says so.'''
+    '''Shared words. Waits at the query that the file `hold` names.'''
 
     def score(self, query, pool):
         hold = Path('hold')
         if hold.exists() and hold.read_text() == type(self).__name__ + ' ' + query.split()[1]:
             Path('held').touch()
-            time.sleep(60)
+            time.sleep(600)
         words = set(query.split())
         return [len(words & set(memory.text.split())) for memory in pool]
 
@@ -83,16 +83,14 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
 def command(
     out: str, *more: str, names: tuple[str, ...] = ("late:Slow", "late:Alone")
 ) -> list[str]:
-    words = [sys.executable, "-m", "task3.sweep", "--data", "release", "--distractors", "5,20"]
+    words = ["--data", "release", "--distractors", "5,20"]
     for name in names:
         words += ["--retriever", name]
     return [*words, "--out", out, *more]
 
 
-def finish(words: list[str]) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done
+def finish(words: list[str]) -> Process:
+    return Forked("task3.sweep", *words).done()
 
 
 def row_count(out: Path) -> int:
@@ -102,29 +100,23 @@ def row_count(out: Path) -> int:
         return 0
 
 
-def start_and_wait(
-    words: list[str], ready: Callable[[], bool], stderr: Any = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """Start a sweep in a process group of its own; give it back as soon as `ready()`."""
-    process = subprocess.Popen(words, start_new_session=True, stderr=stderr, text=True)
-    deadline = time.monotonic() + 30
+def wait_until(ready: Callable[[], bool], process: Forked | subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + HANG
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            pytest.fail(f"the sweep ended too early or is stuck: {process.returncode}")
+            pytest.fail(f"the sweep ended too early or is stuck: {process.wait()}")
         time.sleep(0.002)
-    return process
 
 
-def start_and_hold(
-    place: Path, at: str, words: list[str], rows: int = 0, stderr: Any = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """A sweep that stands still `at` class and query, with its first `rows` rows on disk."""
+def start_and_hold(place: Path, at: str, words: list[str], rows: int = 0) -> Forked:
+    """Start a sweep that waits `at` class and query, with its first `rows` rows on disk."""
     held, hold = place / "held", place / "hold"
     held.unlink(missing_ok=True)
     hold.write_text(at)
     run = place / words[words.index("--out") + 1]
-    process = start_and_wait(words, lambda: held.exists() and row_count(run) >= rows, stderr)
+    process = Forked("task3.sweep", *words)
+    wait_until(lambda: held.exists() and row_count(run) >= rows, process)
     hold.unlink()
     return process
 
@@ -132,7 +124,7 @@ def start_and_hold(
 def kill_at(place: Path, at: str, words: list[str], rows: int = 0) -> None:
     process = start_and_hold(place, at, words, rows)
     os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
 
 
 def assert_equal_runs(one: Path, other: Path) -> None:
@@ -189,31 +181,16 @@ def test_kill_9_with_workers_and_resume_with_one(place: Path) -> None:
     assert_equal_runs(place / "unbroken" / "run", run)
 
 
-def interrupt(process: subprocess.Popen[str]) -> str:
-    """What the sweep says after Ctrl-C; a terminal sends it to the workers as well."""
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
-    assert process.returncode == 130
-    return stderr
-
-
-def test_ctrl_c_is_one_line_and_exit_130_and_resumes(place: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_sweep_with_one_line_and_it_resumes(
+    place: Path, sent: signal.Signals, code: int
+) -> None:
     words = command("run", names=("late:Slow",))
-    stderr = interrupt(start_and_hold(place, "Slow 20", words, stderr=subprocess.PIPE))
+    process = start_and_hold(place, "Slow 20", words)
+    os.killpg(process.pid, sent)
+    stderr = process.done(code).stderr
     assert stderr.count("\n") == 1, stderr
     assert "--resume" in stderr
-    assert row_count(place / "run") == 16
-    finish([*words, "--resume"])
-    assert row_count(place / "run") == 2 * QUERIES
-
-
-def test_sigterm_is_one_line_and_exit_143_and_resumes(place: Path) -> None:
-    words = command("run", names=("late:Slow",))
-    process = start_and_hold(place, "Slow 20", words, stderr=subprocess.PIPE)
-    process.terminate()
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert stderr.count("\n") == 1, stderr
     assert row_count(place / "run") == 16
     finish([*words, "--resume"])
     assert row_count(place / "run") == 2 * QUERIES
@@ -223,13 +200,13 @@ def test_ctrl_c_with_one_worker_busy_and_one_waiting_is_one_line(place: Path) ->
     # 20 queries are tasks of 16 and 4: the second worker is soon done and waits for more.
     words = command("run", "--limit", "20", "--distractors", "5", names=("late:Marks",))
     last = [place / f"asked {i}" for i in range(16, 20)]
-    process = start_and_wait(
-        [*words, "--workers", "2"],
-        lambda: all(path.exists() for path in last),
-        stderr=subprocess.PIPE,
-    )
-    time.sleep(0.3)
-    stderr = interrupt(process)
+    line = [sys.executable, "-m", "task3.sweep", *words, "--workers", "2"]
+    process = subprocess.Popen(line, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: all(path.exists() for path in last), process)
+    time.sleep(0.3)  # until the second worker waits; the line is the same before that
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it as well
+    _, stderr = process.communicate(timeout=HANG)
+    assert process.returncode == 130
     assert stderr.count("\n") == 1, stderr
 
 
@@ -241,9 +218,9 @@ def test_a_full_disk_loses_no_row_that_was_whole(place: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     words = command("broken/run", names=("late:Slow",))
-    done = subprocess.run(words, capture_output=True, text=True, preexec_fn=small_files)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1, done.stderr
+    line = [sys.executable, "-m", "task3.sweep", *words]
+    done = subprocess.run(line, capture_output=True, text=True, preexec_fn=small_files)
+    one_line_error(done)
     assert (place / "broken" / "run" / "rows.jsonl").stat().st_size == limit
     finish([*words, "--resume"])
     finish(command("unbroken/run", names=("late:Slow",)))
@@ -339,8 +316,7 @@ def test_failed_rows_stay_until_they_are_retried(place: Path) -> None:
     finish(words)
 
     def failures() -> int:
-        rows = (place / "run" / "rows.jsonl").read_text().splitlines()
-        return sum(json.loads(row)["error"] is not None for row in rows)
+        return sum(row["error"] is not None for row in rows_of(place / "run"))
 
     assert failures() == 2 * 4  # 4 of 12 queries, two sizes
     (place / "down").unlink()

@@ -1,8 +1,6 @@
 """recallbed/harness/users_code.py: what a user's class depends on is part of the fingerprint."""
 
 import json
-import os
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from recallbed.harness.users_code import late_modules
-from tests.kit import ROOT, WriteRelease
+from tests.kit import Forked, Process, WriteRelease, one_line_error
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps until ten {i}"], 0)
@@ -36,20 +34,12 @@ def place(tmp_path: Path, write_release: WriteRelease) -> Path:
     return tmp_path
 
 
-def sweep(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = ["task3.sweep", "--retriever", "mine:Mine", "--data", "release"]
-    command += ["--distractors", "2", "--k", "1", "--json", *words]
-    return subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def sweep(place: Path, *words: str) -> Process:
+    words = ("--retriever", "mine:Mine", "--data", "release", "--distractors", "2", *words)
+    return Forked("task3.sweep", *words, "--k", "1", "--json", cwd=place).done(None)
 
 
-def recall(done: subprocess.CompletedProcess[str]) -> float:
+def recall(done: Process) -> float:
     assert done.returncode == 0, done.stderr
     return float(json.loads(done.stdout)["cells"][0]["recall"]["1"]["mean"])
 
@@ -122,9 +112,7 @@ def test_another_edit_resumes_nothing_and_names_the_module(place: Path) -> None:
     recall(sweep(place, "--out", "run"))
     (place / "helper.py").write_text(HELPER + "# edited\n")
     done = sweep(place, "--out", "run", "--resume")
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert "retrievers[0].code.helper (that run: " in line
+    one_line_error(done, "retrievers[0].code.helper (that run: ")
 
 
 def test_what_it_does_not_import_changes_nothing_and_rows_are_reused(place: Path) -> None:
@@ -179,10 +167,7 @@ def test_a_file_that_a_class_names_is_part_of_the_fingerprint(place: Path, named
 
 def test_a_missing_file_is_one_line(place: Path) -> None:
     (place / "mine.py").write_text(MINE + "    depends_on = ['absent.bin']\n")
-    done = sweep(place)
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("error: Mine.depends_on: absent.bin cannot be read (No such file")
+    one_line_error(sweep(place), "error: Mine.depends_on: absent.bin cannot be read (No such file")
     assert not (place / "runs").exists()
 
 
@@ -202,9 +187,7 @@ def test_a_module_loaded_while_scoring_is_recorded_and_refused_when_it_changed(
     assert "reused 3 rows, scored 0" in again.stderr
     (place / "helper.py").write_text(HELPER.replace("-len", "len"))
     done = sweep(place, "--out", "run", "--resume")
-    assert done.returncode == 2
-    assert "`helper`" in done.stderr
-    assert "has changed" in done.stderr
+    one_line_error(done, "`helper`", "has changed", after_notes=True)
 
 
 def test_a_module_that_changes_during_the_run_is_reported(place: Path) -> None:

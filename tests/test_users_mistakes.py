@@ -1,9 +1,6 @@
 """What a user sees of an exception in a class of their own, and what a failed try leaves."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from recallbed.errors import UserError
 from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import open_run
-from tests.kit import ROOT, WriteRelease
+from tests.kit import Forked, Process, WriteRelease, one_line_error
 
 ROWS = [
     (f"what of number {i}", [f"likes {i}", f"has {i} at home", f"sleeps until {i}"], 0)
@@ -36,27 +33,17 @@ def place(tmp_path: Path, write_release: WriteRelease) -> Path:
     return tmp_path
 
 
-def shell(place: Path, *words: str, task: str = "task3.sweep") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", task, *words, "--data", "release"]
-    return subprocess.run(
-        command,
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def shell(place: Path, *words: str, task: str = "task3.sweep") -> Process:
+    return Forked(task, *words, "--data", "release", cwd=place).done(None)
 
 
-def sweep(place: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+def sweep(place: Path, code: str, *words: str) -> Process:
     (place / "mine.py").write_text(code)
     return shell(place, "--retriever", "mine:Mine", "--distractors", "2", "--k", "1", *words)
 
 
-def error_of(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    return line
+def error_of(done: Process) -> str:
+    return one_line_error(done, after_notes=True)
 
 
 def test_ten_equal_failures_at_the_start_end_the_run_and_leave_no_folder(place: Path) -> None:
