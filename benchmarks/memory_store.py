@@ -43,9 +43,9 @@ from recallbed.corpus import sample_root
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.records import Memory, MemoryItem
 from recallbed.harness.configurations import Configuration
+from retrievers import build_retriever
 from retrievers.base import Retriever, RunContext
 from retrievers.dense import Dense
-from retrievers.registry import build
 
 K = 10
 Row = dict[str, Any]
@@ -224,7 +224,7 @@ def crowd(
 
 
 def retriever_called(name: str, vectors: Path) -> Retriever:
-    return build(Configuration(name, name, {}), RunContext(store=vectors))
+    return build_retriever(Configuration(name, name, {}), RunContext(store=vectors))
 
 
 @contextmanager

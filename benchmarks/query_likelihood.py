@@ -38,7 +38,7 @@ from recallbed.corpus.records import Memory
 from recallbed.harness.progress import progress
 from retrievers.base import RunContext, Scored
 from retrievers.dense import MiniLM
-from retrievers.rerank.base import Cut, Reranked
+from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.query_likelihood import MODEL, QueryLikelihood
 from task3.folds import folds_of
 
@@ -56,7 +56,7 @@ class Item(NamedTuple):
     pool: Sequence[Memory]
     gold: int
     first: np.ndarray[Any, Any]
-    cut: Cut
+    shortlist: Shortlist
 
 
 class Read(NamedTuple):
@@ -87,8 +87,8 @@ def english(data: Path, reranker: QueryLikelihood, seed: int) -> tuple[list[Item
     items = []
     for row, pool, gold in rows:
         scores = np.asarray(first.score(row.query, pool), np.float32)
-        cut = reranker._cut(row.query, pool, scores)
-        items.append(Item(row.benchmark_id, pool, gold, scores, cut))
+        shortlist = reranker._cut(row.query, pool, scores)
+        items.append(Item(row.benchmark_id, pool, gold, scores, shortlist))
     return items, {row.benchmark_id: row.session_id for row, _, _ in rows}
 
 
@@ -105,11 +105,11 @@ def read_all(items: Sequence[Item], reranker: QueryLikelihood, file: Path) -> di
     known = {row["query"]: Read(*row["read"]) for row in map(json.loads, lines[1:])}
     missing = [item for item in items if item.name not in known]
     if missing:
-        reranker.likelihoods(items[0].cut)  # loads the model
+        reranker.likelihoods(items[0].shortlist)  # loads the model
     with progress("likelihoods", len(missing)) as advance, file.open("a", encoding="utf-8") as out:
         for item in missing:
             start, processor = time.perf_counter(), time.process_time()
-            values = reranker.likelihoods(item.cut)
+            values = reranker.likelihoods(item.shortlist)
             seconds, processor = time.perf_counter() - start, time.process_time() - processor
             known[item.name] = Read(values, round(seconds, 4), round(processor, 4))  # type: ignore[arg-type]
             out.write(json.dumps({"query": item.name, "read": known[item.name]}) + "\n")
@@ -125,9 +125,9 @@ def recalls(
     reranker.weight = weight
     found = {}
     for item in items:
-        result = reranker.mixed(item.cut, reads[item.name].values)
+        result = reranker.mixed(item.shortlist, reads[item.name].values)
         assert isinstance(result, Reranked), f"{item.name}: {result}"
-        merged = reranker._merge(item.pool, Scored(item.first), item.cut, result)
+        merged = reranker._merge(item.pool, Scored(item.first), item.shortlist, result)
         assert isinstance(merged, Scored), f"{item.name}: {merged}"
         scores = ranked(merged.scores, len(item.pool))
         found[item.name] = recall_at(1, *above_tied(scores, item.gold))
@@ -197,7 +197,7 @@ def main() -> None:
     weights = ", ".join(f"{w:g}" for w in without.values())
     untried = [item.name for item in every[:-TRIED]]
     print(line(f"all, cross-fitted ({weights})", crossed, by_weight[0.0], untried))
-    deep = statistics.fmean(item.pool[item.gold].text in item.cut.texts for item in sample)
+    deep = statistics.fmean(item.pool[item.gold].text in item.shortlist.texts for item in sample)
     print(f"\nthe gold is among the ten that are reread: {deep:.4f} of the sample")
 
 

@@ -22,7 +22,7 @@ from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.pools import build_pools
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import open_run
-from retrievers import RunContext, build
+from retrievers import RunContext, build_retriever
 from retrievers.options import RetrieverOptions
 from task3.options import SweepConfig
 from task3.sweep_run import Sweep
@@ -42,7 +42,7 @@ def main() -> None:
     print(f"load and build pools: {time.perf_counter() - start:.2f} s")
     configuration = Configuration("minilm", "minilm", {"batch_size": str(asked.batch_size)})
     start = time.perf_counter()
-    first = build(configuration, RunContext())
+    first = build_retriever(configuration, RunContext())
     first.prepare(["warm up"], [])
     model = first.encoder._model  # type: ignore[attr-defined]
     print(f"imports and model: {time.perf_counter() - start:.2f} s")
@@ -53,7 +53,7 @@ def main() -> None:
         start = time.perf_counter()
         model.encode(texts, batch_size=asked.batch_size, show_progress_bar=False)
         encodes.append(time.perf_counter() - start)
-        retriever = build(configuration, RunContext())
+        retriever = build_retriever(configuration, RunContext())
         retriever.encoder.__dict__["_model"] = model  # type: ignore[attr-defined]
         with (
             tempfile.TemporaryDirectory() as place,

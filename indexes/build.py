@@ -36,7 +36,7 @@ def build(
     from recallbed.harness.app import one_line_errors
 
     with one_line_errors(DataError, OSError):
-        from indexes.memory_store import read_memories
+        from indexes.indexed_store import read_memories
 
         if address and kind != "milvus":
             raise UserError("--address goes with --kind milvus")
@@ -53,7 +53,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
     from indexes.choose import kind_for, make_index
     from indexes.encoder import model_hash
-    from indexes.memory_store import (
+    from indexes.indexed_store import (
         INDEX,
         MILVUS,
         StoreHeader,

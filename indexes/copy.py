@@ -13,7 +13,7 @@ from recallbed.harness.app import App
 if TYPE_CHECKING:
     from indexes.base import Index, Vectors
     from indexes.encoder import Encoder
-    from indexes.memory_store import MemoryStore, StoredMemory
+    from indexes.indexed_store import IndexedStore, StoredMemory
     from indexes.milvus import Milvus
 
 app = App()
@@ -44,11 +44,11 @@ def copy(
 
 
 def _copy(path: Path, address: str, collection: str, model: str) -> None:
-    from indexes.memory_store import MemoryStore, encoder_of
+    from indexes.indexed_store import IndexedStore, encoder_of
     from indexes.milvus import Milvus
     from recallbed.harness.terminal import say
 
-    store = MemoryStore(path, address)
+    store = IndexedStore(path, address)
     named = store.header.model
     with encoder_of(model) if named is None else store.encoder() as encoder:
         target = Milvus(encoder.width, named or model, address, collection)
@@ -62,7 +62,7 @@ def _copy(path: Path, address: str, collection: str, model: str) -> None:
     target.close()
 
 
-def _send(store: MemoryStore, encoder: Encoder, target: Milvus) -> tuple[int, list[StoredMemory]]:
+def _send(store: IndexedStore, encoder: Encoder, target: Milvus) -> tuple[int, list[StoredMemory]]:
     """Add what the target lacks; how many that were, and a sample of all."""
     import numpy as np
 
@@ -86,7 +86,7 @@ def _send(store: MemoryStore, encoder: Encoder, target: Milvus) -> tuple[int, li
 
 
 def _verify(
-    store: MemoryStore, target: Milvus, sample: Sequence[StoredMemory], vectors: Vectors
+    store: IndexedStore, target: Milvus, sample: Sequence[StoredMemory], vectors: Vectors
 ) -> float | None:
     """The share of equal hits in sampled searches, None where the source searches words.
 

@@ -64,7 +64,7 @@ class StoreError(UserError):
     """An embedding store that cannot be used: missing, full, damaged, foreign, or too new."""
 
 
-class Stored(NamedTuple):
+class VectorBatch(NamedTuple):
     """Vectors of some of the texts asked for: n places in the list, rows (n, width), cut marks.
 
     `inputs` are digests of what the model read, one a place; empty if the texts were not read.
@@ -182,7 +182,7 @@ class EmbeddingStore(SqliteFile):
             return None
         return int(found[0]), int(found[1])
 
-    def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Stored]:
+    def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[VectorBatch]:
         """What is stored of `texts`, in pieces. Marks the space as used."""
         name = canonical(space)
         with self._using() as connection:
@@ -199,7 +199,7 @@ class EmbeddingStore(SqliteFile):
                 self._count_damage()
             places = [i for i, key in enumerate(keys) if key in rows]
             if places:
-                yield Stored(
+                yield VectorBatch(
                     np.array(places, np.int64) + start,
                     np.stack([rows[keys[i]][0] for i in places]),
                     np.array([rows[keys[i]][1] for i in places], bool),

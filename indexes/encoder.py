@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.embedding_store import EmbeddingStore, Stored
+from indexes.embedding_store import EmbeddingStore, VectorBatch
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 
@@ -296,7 +296,7 @@ class Encoder:
         stored = self.store.width(self._space("memory")) if self.store else None
         return stored or int(self._model.get_embedding_dimension())
 
-    def batches(self, texts: Sequence[str], role: Role = "memory") -> Iterator[Stored]:
+    def batches(self, texts: Sequence[str], role: Role = "memory") -> Iterator[VectorBatch]:
         """The vectors of `texts` in pieces: places in `texts`, unit vectors, marks of cut texts.
 
         First what the store has, then batches cut from *all* model inputs sorted by token count (so
@@ -359,13 +359,13 @@ class Encoder:
         cut: NDArray[np.bool_],
         inputs: Sequence[bytes],
         role: Role,
-    ) -> Stored:
+    ) -> VectorBatch:
         """What is given back of new vectors, after the store has taken them up."""
         of_places = [inputs[i] for i in places]
         if self.store:
             some = [texts[i] for i in places]
             vectors = self.store.write(self._space(role), some, vectors, cut[places], of_places)
-        return Stored(places, vectors, cut[places], of_places)
+        return VectorBatch(places, vectors, cut[places], of_places)
 
     def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
         """Unit vectors of one batch. Raises UserError naming a text whose vector isn't finite."""

@@ -33,5 +33,5 @@ class NotAnIndex(IndexingError):
     """A file that is foreign, damaged, or was written by something newer."""
 
 
-class ServerAway(IndexingError):
+class ServerUnavailable(IndexingError):
     """A vector database that can't be reached."""

@@ -24,7 +24,7 @@ from recallbed import __version__
 from recallbed.harness.files import written_whole
 from recallbed.harness.fingerprint import versions
 
-FORMAT = 2
+INDEX_FORMAT = 2
 """The newest format, which is written; older ones are read. 2: an index may hold a vector once."""
 MAGIC, END = b"recallbed index\n", b"\nrecallbed end.\n"
 _LFS = b"version https://git-lfs"
@@ -50,7 +50,7 @@ def write_index(
             stream.write(MAGIC)
             table = [_write_section(stream, name, fill) for name, fill in sections.items()]
             head = {
-                "format": FORMAT,
+                "format": INDEX_FORMAT,
                 "kind": kind,
                 **header,
                 "versions": {"recallbed": __version__, **versions(libraries)},
@@ -90,7 +90,7 @@ def read_header(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from None
 
 
-def identity(path: Path) -> str:
+def index_hash(path: Path) -> str:
     """What tells the index at `path` from any other: the hash of its header, which names all else.
 
     Raises NotAnIndex for a file that cannot be read.
@@ -127,7 +127,7 @@ def _header(path: Path, stream: Any) -> dict[str, Any]:
         if hashlib.sha256(encoded).digest() != tail[:32]:
             raise ValueError
         header = json.loads(encoded)
-        if header["format"] > FORMAT:
+        if header["format"] > INDEX_FORMAT:
             raise NotAnIndex(
                 f"{path}: written in format {header['format']} by a newer recallbed"
                 f" ({header['versions']['recallbed']}). Update this one"

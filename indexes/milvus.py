@@ -31,7 +31,7 @@ from indexes.base import (
     in_order,
     refuse_filled,
 )
-from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, UnknownId
+from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerUnavailable, UnknownId
 from indexes.files import read_header, write_index
 from indexes.groups import digests
 from indexes.tokens import MultilingualTokens
@@ -87,8 +87,8 @@ class Milvus(MutableIndex[Vectors]):
     copies of a vector would cut a graph apart. A node whose own id is removed while others have it
     is marked there by the id -1 - node. A collection of an earlier version has a row for each id.
 
-    Raises ServerAway where nobody answers. Which of equal scores come first at the cut is Milvus's
-    choice, so `exact` isn't promised even of FLAT.
+    Raises ServerUnavailable if nothing answers. Milvus chooses among equal scores at position k, so
+    `exact` is not promised even for FLAT.
     """
 
     kind = "milvus"
@@ -142,7 +142,7 @@ class Milvus(MutableIndex[Vectors]):
                 self._known = False
                 if last:
                     hint = _doubt(Path(self.address)) if self._local else ""
-                    raise ServerAway(
+                    raise ServerUnavailable(
                         f"{self.address}: Milvus can't be reached{hint}: {self._brief(error)}"
                     ) from None
         raise AssertionError
@@ -165,7 +165,7 @@ class Milvus(MutableIndex[Vectors]):
                     self.address, token=token, timeout=self.timeout
                 )
             except (OSError, RuntimeError, ValueError) as error:
-                raise ServerAway(
+                raise ServerUnavailable(
                     f"{self.address}: can't be opened ({self._brief(error)})"
                 ) from None
         return _clients[self._place]

@@ -45,14 +45,14 @@ def search(
     from recallbed.harness.terminal import one_line, say, say_json
 
     with one_line_errors(DataError, OSError):
-        from indexes.memory_store import MemoryStore
+        from indexes.indexed_store import IndexedStore
 
         if (query is None) == (queries is None):
             raise UserError("give a query, or --queries FILE")
         if by not in ("vectors", "text", "both"):
             raise UserError(f"--by {by}: choose vectors, text or both")
         asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
-        opened = MemoryStore(store, address)
+        opened = IndexedStore(store, address)
         if address is not None and getattr(opened.index, "address", None) != address:
             raise UserError(f"{store}: is not at {address}. Give the address it was built with")
         for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):

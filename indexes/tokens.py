@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from indexes.nltk_parts import nltk_parts
+from indexes.nltk_functions import nltk_functions
 from indexes.stopwords import (
     BY_SCRIPT,
     CONTRACTIONS,
@@ -175,7 +175,7 @@ def _tools() -> tuple[
     word = regex.compile(rf"[{UNSPACED}][{UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
     meaning = regex.compile(r"[\p{L}\p{N}]")
     return (
-        nltk_parts().split_words,
+        nltk_functions().split_words,
         lambda chunk: [piece for piece in word.findall(chunk) if meaning.search(piece)],
         regex.compile(rf"[{UNSPACED}]"),
         regex.compile(r"\X").findall,
@@ -188,7 +188,7 @@ def _tools() -> tuple[
 
 @cache
 def _porter(word: str) -> str:
-    return nltk_parts().porter(word)
+    return nltk_functions().porter(word)
 
 
 @cache
@@ -196,12 +196,12 @@ def _snowball(language: str, word: str) -> str:
     if language == "english":
         return _porter(word)
     # A new one for each word: NLTK's Arabic stemmer remembers the word before.
-    return nltk_parts().snowball(language).stem(word) or word
+    return nltk_functions().snowball(language).stem(word) or word
 
 
 def stemmer_languages() -> tuple[str, ...]:
     """The languages that NLTK's Snowball stemmer knows."""
-    return tuple(name for name in nltk_parts().snowball.languages if name != "porter")
+    return tuple(name for name in nltk_functions().snowball.languages if name != "porter")
 
 
 def warm_up() -> None:

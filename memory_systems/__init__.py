@@ -18,10 +18,16 @@ if TYPE_CHECKING:
         SystemFailure,
         visible,
     )
-    from memory_systems.registry import build_system, describe, find, names, register_system
+    from memory_systems.registry import (
+        MEMORY_SYSTEMS,
+        build_system,
+        describe_system,
+        register_system,
+    )
     from memory_systems.stored import StoredSystem
 
 __all__ = [
+    "MEMORY_SYSTEMS",
     "Action",
     "Hit",
     "MemorySystem",
@@ -31,13 +37,11 @@ __all__ = [
     "SystemContext",
     "SystemFailure",
     "build_system",
-    "describe",
-    "find",
-    "names",
+    "describe_system",
     "register_system",
     "visible",
 ]
-_REGISTRY = ("build_system", "describe", "find", "names", "register_system")
+_REGISTRY = ("MEMORY_SYSTEMS", "build_system", "describe_system", "register_system")
 
 
 def __getattr__(name: str) -> Any:

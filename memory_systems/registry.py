@@ -1,61 +1,19 @@
-"""Finding a memory system by name and building it from settings typed as text."""
+"""Registered memory systems, and building them from settings typed as text."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from memory_systems.base import MemorySystem, SystemContext
 from recallbed.errors import UserError
+from recallbed.harness.registry import Registry
 from recallbed.harness.typed_settings import plain_defaults, require_all, typed
-from recallbed.harness.users_class import load_class
 from recallbed.harness.users_code import made_of
 
-S = TypeVar("S", bound=type[MemorySystem])
-_REGISTRY: dict[str, type[MemorySystem]] = {}
+MEMORY_SYSTEMS: Registry[MemorySystem] = Registry("memory_systems", "memory system", MemorySystem)  # type: ignore[type-abstract]
+register_system = MEMORY_SYSTEMS.register
 _GIVEN = ("context",)
-
-
-def register_system(name: str) -> Callable[[S], S]:
-    """Make the class known as `name`; a name taken by another class is a ValueError."""
-
-    def enter(cls: S) -> S:
-        taken = _REGISTRY.get(name)
-        if taken is not None and _origin(taken) != _origin(cls):
-            raise ValueError(f"two memory systems are called {name}: {taken} and {cls}")
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
-
-
-def _origin(cls: type[MemorySystem]) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
-
-
-def names() -> tuple[str, ...]:
-    """The names of all registered systems, every file of this package having been imported."""
-    package = importlib.import_module("memory_systems")
-    for module in pkgutil.walk_packages(package.__path__, "memory_systems."):
-        importlib.import_module(module.name)
-    return tuple(sorted(_REGISTRY))
-
-
-def find(name: str) -> type[MemorySystem]:
-    """The class registered as `name`, or the user's own `package.module:Class`.
-
-    The working folder is searched last. Raises UserError with what is wrong.
-    """
-    if ":" not in name:
-        if name not in names():
-            raise UserError(
-                f"no memory system `{name}` (there are: {', '.join(names())});"
-                " your own is named package.module:Class"
-            )
-        return _REGISTRY[name]
-    return load_class(name, MemorySystem, "memory_systems.MemorySystem")
 
 
 def build_system(
@@ -64,12 +22,12 @@ def build_system(
     context: SystemContext,
     option: str = "--system-set ",
 ) -> MemorySystem:
-    """An instance of the system `name`, each setting checked against its constructor.
+    """Return an instance of the system `name`, its settings checked against the constructor.
 
     `option` is what a user types before `key=value`. Raises UserError for an unknown name, an
-    unknown setting or a wrong value, and where the system needs a chat model and there is none.
+    unknown setting or a wrong value, and if the system needs a chat model and there is none.
     """
-    cls = find(name)
+    cls = MEMORY_SYSTEMS.find(name)
     known = typed(cls, name, option, settings, _GIVEN)
     require_all(cls, name, option, settings, _GIVEN)
     if cls.needs_chat and context.chat is None:
@@ -86,6 +44,6 @@ def build_system(
     return system
 
 
-def describe(name: str, system: MemorySystem) -> Mapping[str, Any]:
-    """What the fingerprint holds of a configured system."""
+def describe_system(name: str, system: MemorySystem) -> Mapping[str, Any]:
+    """Return what the fingerprint records of a configured system."""
     return {"name": name, "settings": dict(system.settings()), **made_of(system)}

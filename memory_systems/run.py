@@ -15,7 +15,7 @@ from indexes.embedding_store import choose_store
 from memory_systems.base import Action, MemorySystem, Operation, SystemContext, SystemFailure
 from memory_systems.item_json import item_json, operations_json, writable
 from memory_systems.options import TaskOptions
-from memory_systems.registry import build_system, describe, find, names
+from memory_systems.registry import MEMORY_SYSTEMS, build_system, describe_system
 from memory_systems.store import MemoryStore
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.dry_run import Plan
@@ -30,8 +30,7 @@ from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, RunFolder, encode_row, open_run
 from recallbed.harness.terminal import note, say, say_json
 from retrievers.base import RunContext
-from retrievers.registry import build_all
-from retrievers.registry import describe as describe_retriever
+from retrievers.registry import build_retrievers, describe_retriever
 
 JSON = Any
 
@@ -64,7 +63,7 @@ class Parts:
         self.chat = self._named(options.chat_model) if options.chat_model else None
         run = RunContext(options.seed, store=lambda: choose_store(None), chats=self._named)
         self._configuration = next(c for c in options.configurations if c.label == options.label)
-        self.retriever = build_all(options.configurations, run)[options.label]
+        self.retriever = build_retrievers(options.configurations, run)[options.label]
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
 
     def _named(self, name: str) -> ChatModel:
@@ -95,7 +94,7 @@ class Parts:
         chat, system = self.chat, self.system()
         libraries = {"numpy", *self.retriever.libraries, *(chat.libraries if chat else ())}
         return {
-            "system": dict(describe(self._class_name, system)),
+            "system": dict(describe_system(self._class_name, system)),
             "retriever": {
                 "label": self._options.label,
                 **describe_retriever(self._configuration, self.retriever),
@@ -108,7 +107,7 @@ class Parts:
 
     def described(self) -> dict[str, JSON]:
         """For a summary: who did it, and with what."""
-        about = (inspect.getdoc(find(self._class_name)) or "").partition("\n")[0]
+        about = (inspect.getdoc(MEMORY_SYSTEMS.find(self._class_name)) or "").partition("\n")[0]
         return {
             "system": self._options.system,
             "about": about if self.models else f"no model: {about}",
@@ -134,10 +133,11 @@ def open_parts(options: TaskOptions, systems: Mapping[str, str], chats: Chats) -
     `systems` are classes of the task's own by the names that they have in its options.
     """
     name = options.system
-    if ":" not in name and name not in (*systems, *names()):
+    if ":" not in name and name not in (*systems, *MEMORY_SYSTEMS.names()):
         raise UserError(
             f"--system {name}: no memory system is called that here (there are:"
-            f" {', '.join(sorted((*systems, *names())))}); your own is named package.module:Class"
+            f" {', '.join(sorted((*systems, *MEMORY_SYSTEMS.names())))});"
+            " your own is named package.module:Class"
         )
     parts = Parts(options, systems.get(name, name), chats)
     parts.system().close()  # so that a faulty setting is told before anything else is done

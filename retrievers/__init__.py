@@ -3,17 +3,16 @@
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from recallbed.chat_models.base import Usage
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
-from retrievers.registry import build, find, names, register
+from retrievers.registry import RETRIEVERS, build_retriever, register
 
 __all__ = [
+    "RETRIEVERS",
     "NotScored",
     "Retriever",
     "RetrieverError",
     "RunContext",
     "Scored",
     "Usage",
-    "build",
-    "find",
-    "names",
+    "build_retriever",
     "register",
 ]

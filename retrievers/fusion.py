@@ -29,7 +29,7 @@ class Leg(NamedTuple):
     matched: NDArray[np.bool_]
 
 
-def leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
+def as_leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
     """A leg of these scores, (n,); all positions are matched where `matched` is None.
 
     Raises ValueError for scores or a mask of a wrong shape, and scores that aren't finite.
@@ -79,13 +79,15 @@ def ranks(one: Leg) -> Floats:
     return found
 
 
-def weighted(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
+def weighted_sum(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
     """The weighted sum of the legs on a common scale, (n,)."""
     common = {"minmax": minmax, "zscore": zscore}[scale]
     return _sum([weight * common(one) for one, weight in zip(legs, weights, strict=True)])
 
 
-def reciprocal_rank(legs: Sequence[Leg], weights: Sequence[float], rrf_k: float = 60) -> Floats:
+def reciprocal_rank_fusion(
+    legs: Sequence[Leg], weights: Sequence[float], rrf_k: float = 60
+) -> Floats:
     """Reciprocal rank fusion, (n,): the sum of weight / (rrf_k + rank) (Cormack et al. 2009).
 
     The larger the constant `rrf_k`, the more agreement counts against one leg's first place.

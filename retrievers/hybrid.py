@@ -25,7 +25,7 @@ from retrievers.base import (
 )
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
-from retrievers.fusion import Fusion, Leg, Scale, leg, reciprocal_rank, weighted
+from retrievers.fusion import Fusion, Leg, Scale, as_leg, reciprocal_rank_fusion, weighted_sum
 from retrievers.registry import describe_leg, leg_finder, register
 
 LEXICAL_WEIGHT = 0.02
@@ -153,7 +153,7 @@ class Hybrid(BatchRetriever):
         repairs: Counter[str] = Counter()
         for one in found:
             repairs.update(one.repairs)
-        legs = [leg(one.scores, one.matched) for one in found]
+        legs = [as_leg(one.scores, one.matched) for one in found]
         weights = list(self.weights)
         if self.use_trust:
             try:
@@ -178,8 +178,8 @@ class Hybrid(BatchRetriever):
 
     def _scores(self, legs: Sequence[Leg], weights: Sequence[float]) -> NDArray[np.float64]:
         if self.fusion == "rrf":
-            return reciprocal_rank(legs, weights, self.rrf_k)
-        return weighted(legs, weights, self.scale)
+            return reciprocal_rank_fusion(legs, weights, self.rrf_k)
+        return weighted_sum(legs, weights, self.scale)
 
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:

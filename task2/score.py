@@ -105,10 +105,10 @@ def _localisation(
         return []
     from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
-    from retrievers.registry import build_all
+    from retrievers.registry import build_retrievers
     from task2.localisation import localisation
 
-    built = build_all(retrievers, RunContext(options.seed, store=lambda: choose_store(None)))
+    built = build_retrievers(retrievers, RunContext(options.seed, store=lambda: choose_store(None)))
     rows = answers.rows.values()
     return [localisation(rows, label, one, options.seed) for label, one in built.items()]
 

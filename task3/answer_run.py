@@ -32,8 +32,8 @@ from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
 from recallbed.harness.run_options import OnExisting
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
-from retrievers.registry import build_all, describe
-from retrievers.rerank.prompt import Prompt
+from retrievers.registry import build_retrievers, describe_retriever
+from retrievers.rerank.prompt import ShortlistPrompt
 from task3.used_memory import USED_FROM
 
 PROMPT = "answer.v1"
@@ -47,9 +47,9 @@ class Choice(BaseModel):
     selected_memory: int | None = None
 
 
-def load_prompt() -> Prompt:
+def load_prompt() -> ShortlistPrompt:
     """The prompt in `prompts/`, a system part and a user part."""
-    return Prompt.load("task3", PROMPT)
+    return ShortlistPrompt.load("task3", PROMPT)
 
 
 def shuffled(query: str, texts: Sequence[str], seed: int) -> list[str]:
@@ -123,7 +123,9 @@ class Answering:
         )
         self.models: dict[str, ChatModel] = {}
         run = RunContext(config.seed, self.material.data.bank, config.store, chats=self._named)
-        self.retrievers = build_all(config.configurations, run) if config.configurations else {}
+        self.retrievers = (
+            build_retrievers(config.configurations, run) if config.configurations else {}
+        )
         self.retriever: Retriever | None = self.retrievers.get(config.label or "")
         self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
@@ -167,7 +169,7 @@ class Answering:
                 else "the whole pool",
             },
             "retrievers": [
-                {"label": label, **describe(by_label[label], retriever)}
+                {"label": label, **describe_retriever(by_label[label], retriever)}
                 for label, retriever in self.retrievers.items()
             ],
             "code": code_identity(),

@@ -100,7 +100,7 @@ def _run(
     from recallbed.harness.run_folder import encode_row
     from recallbed.harness.terminal import note, say
     from retrievers.base import RunContext
-    from retrievers.registry import build_all
+    from retrievers.registry import build_retrievers
     from task3.answers import answer_all, bank_of
     from task3.released import load_released
     from task3.sweep_run import planned
@@ -108,7 +108,7 @@ def _run(
     file = load_released(data, split, size)
     with open_chats(chat) as chats:
         run = RunContext(seed, bank_of(file), partial(choose_store, None), chats=chats)
-        retriever = build_all(configurations, run)[label]
+        retriever = build_retrievers(configurations, run)[label]
         try:
             answers = answer_all(label, retriever, file, seed)
         except MemoryError as error:

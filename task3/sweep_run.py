@@ -23,7 +23,7 @@ from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import RunFolder, open_run, say_reused
 from retrievers.base import Retriever
-from retrievers.registry import build_all, describe
+from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.base import Reranker
 from task3.options import SweepConfig
 from task3.order_check import check_order
@@ -46,7 +46,7 @@ def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, R
         config.data.limit,
     )
     run = config.retrievers.context(config.seed, material.data.bank, chats)
-    retrievers = build_all(config.retrievers.configurations, run)
+    retrievers = build_retrievers(config.retrievers.configurations, run)
     for label, retriever in retrievers.items():
         depth = retriever.depth if isinstance(retriever, Reranker) else None
         if depth is not None and depth <= min(config.ks):
@@ -271,7 +271,7 @@ def _fingerprint(
     return {
         **material.fingerprint(),
         "retrievers": [
-            {"label": label, **describe(by_label[label], retriever)}
+            {"label": label, **describe_retriever(by_label[label], retriever)}
             for label, retriever in retrievers.items()
         ],
         "code": code_identity(),

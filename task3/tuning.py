@@ -15,7 +15,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers.base import RunContext
 from retrievers.hybrid import Hybrid
-from retrievers.registry import build_all
+from retrievers.registry import build_retrievers
 from task3.folds import folds_of
 from task3.grid import Candidate, configured
 from task3.leg_scores import LegScores
@@ -71,7 +71,7 @@ def tune(
     sessions = [row.session_id for row in material.pools.rows]
     fold = folds_of(sessions, folds)
     scores = LegScores(material.pools, run)
-    given = build_all(configurations, run)[label]
+    given = build_retrievers(configurations, run)[label]
     names = given.names if isinstance(given, Hybrid) else ()
     found = [scores.recalls(configured(configurations, one), label, k) for one in candidates]
     others = {"as given": scores.recalls(configurations, label, k)}

@@ -20,7 +20,7 @@ from indexes.weighting import VARIANTS, inverse_document_frequency, saturation
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from retrievers import RunContext, build
+from retrievers import RunContext, build_retriever
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25
 
@@ -57,7 +57,7 @@ def made(bank: Sequence[str] = (), **settings: Any) -> BM25:
 
 def built(bank: Sequence[str] = (), **settings: str) -> BM25:
     """As a run builds it from settings typed as text."""
-    found = build(Configuration("x", "bm25", settings), RunContext(0, memories(bank)))
+    found = build_retriever(Configuration("x", "bm25", settings), RunContext(0, memories(bank)))
     assert isinstance(found, BM25)
     return found
 

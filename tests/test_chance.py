@@ -14,7 +14,7 @@ from recallbed.corpus.layout import sample_root
 from recallbed.corpus.pools import build_pools
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import parse_configurations
-from retrievers import Retriever, RunContext, build
+from retrievers import Retriever, RunContext, build_retriever
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
 from task3.sweep_run import run_sweep
@@ -122,7 +122,7 @@ def test_the_query_and_the_text_are_kept_apart() -> None:
 def test_random_takes_the_seed_of_the_run_unless_one_is_set() -> None:
     def seed(*settings: str) -> object:
         [configuration] = parse_configurations(["x=random"], settings)
-        return build(configuration, RunContext(seed=5)).settings()["seed"]
+        return build_retriever(configuration, RunContext(seed=5)).settings()["seed"]
 
     assert seed() == 5
     assert seed("x.seed=7") == 7

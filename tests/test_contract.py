@@ -18,7 +18,7 @@ import pytest
 
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import Configuration
-from retrievers import Retriever, RetrieverError, RunContext, Scored, build, find, names
+from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored, build_retriever
 from retrievers.overlap import Overlap
 from retrievers.rerank import Reranker
 from retrievers.testing import POOL, RetrieverContract
@@ -26,8 +26,9 @@ from retrievers.testing import POOL, RetrieverContract
 # Rerankers need a model, and have contract tests of their own over real ones.
 OURS = [
     name
-    for name in names()
-    if find(name).__module__.startswith("retrievers.") and not issubclass(find(name), Reranker)
+    for name in RETRIEVERS.names()
+    if RETRIEVERS.find(name).__module__.startswith("retrievers.")
+    and not issubclass(RETRIEVERS.find(name), Reranker)
 ]
 KNOW_NOTHING = {"constant", "random"}
 CHECKS = [name for name in vars(RetrieverContract) if name.startswith("test_")]
@@ -42,7 +43,7 @@ class TestEveryRetriever(RetrieverContract):
         self.has_direction = self.name not in KNOW_NOTHING
 
     def make(self) -> Retriever:
-        return build(Configuration("x", self.name, {}), RunContext(seed=5, bank=POOL))
+        return build_retriever(Configuration("x", self.name, {}), RunContext(seed=5, bank=POOL))
 
 
 VARIANTS = {
@@ -60,7 +61,7 @@ class TestEveryVariant(RetrieverContract):
         self.name, self.settings = VARIANTS[request.param]
 
     def make(self) -> Retriever:
-        return build(Configuration("x", self.name, self.settings), RunContext(bank=POOL))
+        return build_retriever(Configuration("x", self.name, self.settings), RunContext(bank=POOL))
 
 
 def test_every_room_file_is_registered() -> None:
@@ -69,7 +70,7 @@ def test_every_room_file_is_registered() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_settings_come_back_equal_from_json(name: str) -> None:
-    settings = dict(build(Configuration("x", name, {}), RunContext(seed=5)).settings())
+    settings = dict(build_retriever(Configuration("x", name, {}), RunContext(seed=5)).settings())
     assert json.loads(json.dumps(settings, allow_nan=False)) == settings
 
 
@@ -355,7 +356,7 @@ def test_a_sound_retriever_passes(check: str) -> None:
 
 
 USERS_FILE = """\
-from retrievers import Retriever
+from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored, build_retriever
 from retrievers.testing import RetrieverContract
 
 class Distance(Retriever):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from indexes.embedding_store import Stored
+from indexes.embedding_store import VectorBatch
 from indexes.encoder import Role
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.options import Strategy
@@ -19,7 +19,7 @@ from recallbed.corpus.pools import PoolSet, build_pools
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
-from retrievers import RunContext, build
+from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense, MiniLM
 from task3.pool_scoring import PoolKey, Row, Scorer
 from task3.sweep_run import run_sweep
@@ -56,7 +56,7 @@ class Recorded(MiniLM):
         self.given: list[str] = []
         batches = self.encoder.batches
 
-        def recording(texts: Sequence[str], role: Role = "memory") -> Iterator[Stored]:
+        def recording(texts: Sequence[str], role: Role = "memory") -> Iterator[VectorBatch]:
             for made in batches(texts, role):
                 self.given += [texts[i] for i in made.places]
                 yield made
@@ -142,7 +142,7 @@ def test_memories_that_are_equal_to_the_model_tie_exactly(name: str, prepared: b
     long = [Memory("tea " * 300 + end) for end in ("and a cat", "and a dog")]
     pool = [Memory("Owns a RED bicycle"), *long, *POOL, Memory("owns a  red bicycle")]
     [configuration] = parse_configurations([f"x={name}"], ["x.device=cpu"])
-    retriever = build(configuration, RunContext())
+    retriever = build_retriever(configuration, RunContext())
     assert isinstance(retriever, Dense)
     rows_matter(retriever.encoder)
     if prepared:
@@ -228,7 +228,7 @@ def test_prefixes_come_through_the_command_line_with_their_blanks() -> None:
     [configuration] = parse_configurations(
         ["e5=dense"], ["e5.query_prefix=query: ", "e5.memory_prefix= = ", "e5.device=cpu"]
     )
-    settings = build(configuration, RunContext()).settings()
+    settings = build_retriever(configuration, RunContext()).settings()
     assert (settings["query_prefix"], settings["memory_prefix"]) == ("query: ", " = ")
 
 
@@ -248,7 +248,7 @@ def test_every_setting_that_can_change_a_score_is_recorded(change: dict[str, Any
 def test_a_wrong_setting_is_a_users_mistake(word: str) -> None:
     [configuration] = parse_configurations(["x=dense"], [word])
     with pytest.raises(UserError, match="x"):
-        build(configuration, RunContext())
+        build_retriever(configuration, RunContext())
 
 
 # --- truncation

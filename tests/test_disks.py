@@ -36,7 +36,7 @@ from pathlib import Path
 sys.path.insert(0, "")
 from typer.testing import CliRunner
 from indexes.build import app
-from indexes.memory_store import MemoryStore
+from indexes.indexed_store import MemoryStore
 place = Path(sys.argv[1])
 store, file = place / "store", place.parent / "memories.jsonl"
 
@@ -73,7 +73,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "")
 from indexes.errors import IndexingError
-from indexes.memory_store import encode_all
+from indexes.indexed_store import encode_all
 
 class Encoder:
     width = 384

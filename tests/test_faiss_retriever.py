@@ -13,7 +13,7 @@ import pytest
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from retrievers import RunContext, Scored, build
+from retrievers import RunContext, Scored, build_retriever
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss
 from retrievers.testing import RetrieverContract
@@ -145,7 +145,7 @@ def test_one_index_serves_all_queries_of_a_pool(monkeypatch: pytest.MonkeyPatch)
 
 
 def notes_of(settings: dict[str, str], memories: Sequence[Memory]) -> dict[str, object]:
-    retriever = build(Configuration("f", "faiss", {"device": "cpu", **settings}), CONTEXT)
+    retriever = build_retriever(Configuration("f", "faiss", {"device": "cpu", **settings}), CONTEXT)
     retriever.prepare([QUERY], memories)
     return dict(retriever.notes())
 
@@ -165,4 +165,4 @@ def test_row_32_too_few_points_for_ivfpq_is_refused_not_searched_badly() -> None
 @pytest.mark.parametrize("settings", [{"index": "tree"}, {"depth": "0"}, {"exact_up_to": "-1"}])
 def test_settings_that_make_no_sense(settings: dict[str, str]) -> None:
     with pytest.raises(UserError):
-        build(Configuration("f", "faiss", settings), RunContext())
+        build_retriever(Configuration("f", "faiss", settings), RunContext())

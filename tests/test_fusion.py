@@ -8,14 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.fusion import Leg, leg, minmax, ranks, reciprocal_rank, weighted, zscore
+from retrievers.fusion import (
+    Leg,
+    as_leg,
+    minmax,
+    ranks,
+    reciprocal_rank_fusion,
+    weighted_sum,
+    zscore,
+)
 
 SINGLE = st.floats(-1e6, 1e6, width=32)
 
 
 @st.composite
 def legs(draw: st.DrawFn, size: int) -> Leg:
-    return leg(
+    return as_leg(
         draw(st.lists(SINGLE, min_size=size, max_size=size)),
         draw(st.lists(st.booleans(), min_size=size, max_size=size)),
     )
@@ -26,50 +34,50 @@ PAIR = st.integers(1, 12).flatmap(lambda size: st.tuples(legs(size), legs(size))
 
 def fuse(pair: tuple[Leg, Leg], how: str) -> np.ndarray:
     if how == "rrf":
-        return reciprocal_rank(pair, (0.3, 0.7))
-    return weighted(pair, (0.3, 0.7), how)  # type: ignore[arg-type]
+        return reciprocal_rank_fusion(pair, (0.3, 0.7))
+    return weighted_sum(pair, (0.3, 0.7), how)  # type: ignore[arg-type]
 
 
 HOW = pytest.mark.parametrize("how", ["minmax", "zscore", "rrf"])
 
 
 def test_minmax_by_hand() -> None:
-    assert minmax(leg([2, 4, 3, 2])).tolist() == [0, 1, 0.5, 0]
+    assert minmax(as_leg([2, 4, 3, 2])).tolist() == [0, 1, 0.5, 0]
 
 
 def test_an_unmatched_position_gets_nothing_whatever_its_score() -> None:
     """BM25+ gives its delta to all, so an unmatched score need not be the least."""
-    one = leg([5, 1, 3], [False, True, True])
+    one = as_leg([5, 1, 3], [False, True, True])
     assert minmax(one).tolist() == [0, 0, 0.5]
     assert zscore(one)[0] == 0
-    assert reciprocal_rank([one], [1]).tolist() == [0, 1 / 62, 1 / 61]
+    assert reciprocal_rank_fusion([one], [1]).tolist() == [0, 1 / 62, 1 / 61]
 
 
 def test_zscore_is_the_standard_score_up_to_a_constant() -> None:
     values = [0.5, 2.0, 3.25, -1.0]
-    found = zscore(leg(values))
+    found = zscore(as_leg(values))
     expected = [(v - fmean(values)) / pstdev(values) for v in values]
     assert np.ptp(found - expected) < 1e-12
     assert found.min() == 0
 
 
 def test_ties_share_the_mean_of_their_ranks() -> None:
-    assert ranks(leg([9, 5, 5, 1])).tolist() == [1, 2.5, 2.5, 4]
-    assert ranks(leg([1, 1, 1])).tolist() == [2, 2, 2]
+    assert ranks(as_leg([9, 5, 5, 1])).tolist() == [1, 2.5, 2.5, 4]
+    assert ranks(as_leg([1, 1, 1])).tolist() == [2, 2, 2]
 
 
 def test_ties_are_those_of_the_ranking_in_float32() -> None:
-    assert ranks(leg([1.0, 1.0 + 1e-9])).tolist() == [1.5, 1.5]
+    assert ranks(as_leg([1.0, 1.0 + 1e-9])).tolist() == [1.5, 1.5]
 
 
 def test_ranks_count_the_matched_alone() -> None:
-    assert ranks(leg([9, 5, 7], [False, True, True])).tolist() == [math.inf, 2, 1]
+    assert ranks(as_leg([9, 5, 7], [False, True, True])).tolist() == [math.inf, 2, 1]
 
 
 def test_weights_weigh() -> None:
-    pair = (leg([1, 0]), leg([0, 1]))
-    assert weighted(pair, (0.1, 0.9)).tolist() == [0.1, 0.9]
-    assert reciprocal_rank(pair, (1, 0)).tolist() == [1 / 61, 1 / 62]
+    pair = (as_leg([1, 0]), as_leg([0, 1]))
+    assert weighted_sum(pair, (0.1, 0.9)).tolist() == [0.1, 0.9]
+    assert reciprocal_rank_fusion(pair, (1, 0)).tolist() == [1 / 61, 1 / 62]
 
 
 @pytest.mark.parametrize(
@@ -82,12 +90,12 @@ def test_weights_weigh() -> None:
 )
 def test_a_leg_is_checked(scores: list[float], matched: list[bool] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        leg(scores, matched)
+        as_leg(scores, matched)
 
 
 @HOW
 def test_an_empty_pool_has_no_scores(how: str) -> None:
-    assert fuse((leg([]), leg([])), how).shape == (0,)
+    assert fuse((as_leg([]), as_leg([])), how).shape == (0,)
 
 
 @HOW

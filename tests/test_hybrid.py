@@ -23,7 +23,7 @@ from retrievers.bm25 import BM25
 from retrievers.dense import MiniLM
 from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
 from retrievers.overlap import Overlap
-from retrievers.registry import build_all
+from retrievers.registry import build_retrievers
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from task3.sweep_run import run_sweep
 from tests.kit import WriteRelease, sweep_config
@@ -93,7 +93,7 @@ def scores(retriever: Retriever, query: str) -> list[float]:
 
 def made(*retrievers: str, **settings: str) -> dict[str, Retriever]:
     words = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
-    return build_all(parse_configurations(retrievers, words), RunContext())
+    return build_retrievers(parse_configurations(retrievers, words), RunContext())
 
 
 # --- legs

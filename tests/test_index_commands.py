@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from indexes.build import app as build_app
 from indexes.copy import app as copy_app
-from indexes.memory_store import MemoryStore
+from indexes.indexed_store import IndexedStore
 from indexes.milvus import Milvus
 from indexes.search import app as search_app
 from tests.kit import write_lines
@@ -80,13 +80,13 @@ def test_milvus_by_text_and_by_both(place: Path) -> None:
     for by in ("text", "both"):
         found = json.loads(search("store", "hens attic", "--by", by, "--json").stdout)
         assert found["hits"][0]["id"] == 103
-    MemoryStore(Path("store")).index.close()  # type: ignore[attr-defined]
+    IndexedStore(Path("store")).index.close()  # type: ignore[attr-defined]
 
 
 def test_ids_are_line_numbers_unless_given(place: Path) -> None:
     write_lines(place / "mine.jsonl", [{"text": text, "label": "Animals"} for text in TEXTS])
     build("--out", "store", "--kind", "bm25s")
-    [memory] = MemoryStore(Path("store")).texts([4]).values()
+    [memory] = IndexedStore(Path("store")).texts([4]).values()
     assert memory == (4, TEXTS[4], "Animals")
 
 
@@ -118,7 +118,7 @@ def test_what_is_there_is_replaced_on_request_and_only_if_it_is_a_store(place: P
     refused(build("--out", "store", code=2), "--overwrite")
     write_lines(place / "mine.jsonl", LINES[:2])
     build("--out", "store", "--kind", "bm25s", "--overwrite")
-    assert len(MemoryStore(Path("store")).index) == 2
+    assert len(IndexedStore(Path("store")).index) == 2
     Path("papers").mkdir()
     Path("papers/thesis.txt").write_text("years of work")
     refused(build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is no store")
@@ -129,7 +129,7 @@ def test_what_is_there_is_replaced_on_request_and_only_if_it_is_a_store(place: P
 SLOW = """
 import sys, time
 from pathlib import Path
-import indexes.memory_store as module
+import indexes.indexed_store as module
 def slow(*words):
     Path("half way").touch()
     time.sleep(60)
@@ -154,7 +154,7 @@ def test_stopped_half_way_the_older_store_is_still_whole(place: Path, how: signa
     os.kill(process.pid, how)
     stderr = process.communicate(timeout=30)[1]
     assert process.returncode not in (0, 1)
-    assert len(MemoryStore(Path("store")).index) == len(LINES)
+    assert len(IndexedStore(Path("store")).index) == len(LINES)
     if how != signal.SIGKILL:
         assert stderr.count("\n") == 1, stderr
         assert not list(place.glob(".store*"))
@@ -263,7 +263,7 @@ def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
 
     monkeypatch.setattr(Path, "rename", failing)
     build("--out", "store", "--kind", "bm25s", "--overwrite", code=130)
-    assert len(MemoryStore(Path("store")).index) == len(LINES)
+    assert len(IndexedStore(Path("store")).index) == len(LINES)
     assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "store"]
     # Killed between the two renames, it is named where it lies.
     rename(Path("store"), Path(".store.old"))
@@ -282,7 +282,7 @@ def test_a_store_is_replaced_from_inside_and_through_a_link(
     write_lines(place / "mine.jsonl", LINES[:3])
     words = [str(place / "mine.jsonl"), "--out", ".", "--kind", "bm25s", "--overwrite"]
     assert CliRunner().invoke(build_app, words).exit_code == 0
-    assert len(MemoryStore(place / "link").index) == 3
+    assert len(IndexedStore(place / "link").index) == 3
 
 
 def test_strange_names_queries_texts_and_terminals(place: Path) -> None:
@@ -302,7 +302,7 @@ def test_more_hits_than_a_statement_takes_values(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("--out", "store", "--kind", "bm25s")
-    monkeypatch.setattr("indexes.memory_store._ASKED", 2)
+    monkeypatch.setattr("indexes.indexed_store._ASKED", 2)
     hits = json.loads(search("store", "keeps", "-k", "100000", "--json").stdout)["hits"]
     assert sorted(hit["id"] for hit in hits) == [100 + i * 3 for i in range(6)]
 

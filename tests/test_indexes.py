@@ -329,7 +329,7 @@ def test_an_index_of_format_1_is_read_and_changed(
     alive[:10] = [False, True] * 5
     graph = HNSW(WIDTH)._empty_graph()
     graph.add(vectors)
-    monkeypatch.setattr("indexes.files.FORMAT", 1)
+    monkeypatch.setattr("indexes.files.INDEX_FORMAT", 1)
     settings = HNSW(WIDTH).settings()
     header = {"width": WIDTH, "model": None, "count": 295, "removed": 5, "settings": settings}
     sections: dict[str, Any] = {
@@ -357,7 +357,7 @@ def test_an_ivfpq_of_format_1_is_read_and_changed(
     old = new._train(vectors := TestIVFPQ().items(0, 9_984))
     ids = TestIVFPQ().ids()
     old.add_with_ids(vectors, ids)
-    monkeypatch.setattr("indexes.files.FORMAT", 1)
+    monkeypatch.setattr("indexes.files.INDEX_FORMAT", 1)
     header = {"width": WIDTH, "model": None, "count": 9_984, "settings": new.settings()}
     sections: dict[str, Any] = {
         "ids": lambda write: write(ids.tobytes()),
@@ -513,7 +513,7 @@ def test_a_lexical_index_with_tokens_of_an_earlier_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("indexes.files.FORMAT", 1)
+        patch.setattr("indexes.files.INDEX_FORMAT", 1)
         index = Lexical()
         index.build(np.arange(2), ["green tea", "a cat"])
         index.save(tmp_path / "index")
@@ -525,7 +525,7 @@ def test_row_34_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     index = Flat(WIDTH)
     index.build([1], unit_vectors(0, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("indexes.files.FORMAT", 3)
+        patch.setattr("indexes.files.INDEX_FORMAT", 3)
         index.save(tmp_path / "index")
     with pytest.raises(NotAnIndex, match="format 3 by a newer recallbed"):
         open_index(tmp_path / "index")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from retrievers import RetrieverError, build
+from retrievers import RetrieverError, build_retriever
 from retrievers.base import RunContext
 from retrievers.overlap import Overlap
 from task3.options import SweepConfig
@@ -54,7 +54,7 @@ def test_a_line_a_row_and_every_score_exact(release: Path, tmp_path: Path) -> No
         assert len(scores) == row["distractors"] + 1
         assert (scores > scores[row["gold"]]).sum() == row["above"]
         assert (scores == scores[row["gold"]]).sum() == row["tied"]
-    retriever = build(LABELS[1], RunContext(0))
+    retriever = build_retriever(LABELS[1], RunContext(0))
     material = lines(release / "dev/task3/d5/model_input.jsonl")
     assert material
     assert any(len(f"{s}") > 8 for line in kept for s in line["scores"]), "float32 needs 9 digits"

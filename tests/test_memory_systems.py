@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from memory_systems import (
+    MEMORY_SYSTEMS,
     Action,
     MemorySystem,
     Operation,
@@ -18,11 +19,8 @@ from memory_systems import (
     SystemContext,
     SystemFailure,
     build_system,
-    describe,
-    find,
-    names,
+    describe_system,
     register_system,
-    registry,
     search,
 )
 from memory_systems.budget import Tokens, best_within, newest_within, room
@@ -176,12 +174,12 @@ def test_the_contract_finds_what_is_wrong(
 
 
 def test_every_file_of_the_package_is_discovered() -> None:
-    assert list(names()) == OURS
-    assert all(issubclass(find(name), MemorySystem) for name in OURS)
+    assert list(MEMORY_SYSTEMS.names()) == OURS
+    assert all(issubclass(MEMORY_SYSTEMS.find(name), MemorySystem) for name in OURS)
 
 
 def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(MEMORY_SYSTEMS, "_classes", dict(MEMORY_SYSTEMS._classes))
     with pytest.raises(ValueError, match="two memory systems are called turns"):
         register_system("turns")(Shared)
     register_system("turns")(Turns)
@@ -246,7 +244,7 @@ def test_a_users_system_is_described_with_its_settings_and_code(here: Path) -> N
         sys.modules.pop("own_memory", None)
         (here / "own_memory.py").write_text(text, encoding="utf-8")
         name = "own_memory:Last"
-        return describe(name, system(name, settings={"keep": "2"}))
+        return describe_system(name, system(name, settings={"keep": "2"}))
 
     first = described(OWN)
     assert first["settings"]["keep"] == 2
@@ -258,7 +256,9 @@ def test_a_users_system_is_described_with_its_settings_and_code(here: Path) -> N
 def test_settings_hold_all_that_can_change_a_result(server: ScriptedServer) -> None:
     def told(name: str = "mem0", retriever: Retriever | None = None, **settings: str) -> str:
         chat = chat_at(server, context=int(settings.pop("context", "9000")))
-        return json.dumps(describe(name, system(name, chat, settings, retriever)), sort_keys=True)
+        return json.dumps(
+            describe_system(name, system(name, chat, settings, retriever)), sort_keys=True
+        )
 
     usual = told()
     changed = [told(k="3"), told(budget="9"), told(similar="2"), told(chunk="100")]
@@ -628,6 +628,6 @@ def test_the_page_has_every_system_and_setting() -> None:
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", page, re.MULTILINE))
     for name in OURS:
         assert name in rows
-        for setting, default in plain_defaults(find(name), ["context"]).items():
+        for setting, default in plain_defaults(MEMORY_SYSTEMS.find(name), ["context"]).items():
             told = re.findall(r"\d+", rows[setting])
             assert str(default).removesuffix(".0") in told, (name, setting)

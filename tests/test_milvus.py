@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from indexes.choose import open_index
-from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerAway, WrongWidth
+from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerUnavailable, WrongWidth
 from indexes.milvus import LONGEST_TEXT, MOST_HITS, Milvus, _messages
 from tests.index_contract import MutableIndexContract
 from tests.test_indexes import WIDTH, phrases_and, unit_vectors
@@ -241,18 +241,20 @@ def test_a_failure_half_way_takes_back_what_was_sent(monkeypatch: pytest.MonkeyP
             calls.append(1)
             if len(calls) == 2:  # the answer gets lost, not the message
                 call(ask)
-                raise ServerAway("gone")
+                raise ServerUnavailable("gone")
         return call(ask)
 
     monkeypatch.setattr(index, "_call", failing)
-    with pytest.raises(ServerAway):
+    with pytest.raises(ServerUnavailable):
         index.add(np.arange(4100), vectors)
     assert len(index) == 1
 
 
 def test_nobody_at_the_address_is_one_line_that_names_it() -> None:
     index = Milvus(WIDTH, address="http://127.0.0.1:9", timeout=2)
-    with pytest.raises(ServerAway, match=r"127\.0\.0\.1:9: Milvus can't be reached") as caught:
+    with pytest.raises(
+        ServerUnavailable, match=r"127\.0\.0\.1:9: Milvus can't be reached"
+    ) as caught:
         len(index)
     assert "\n" not in str(caught.value)
 
@@ -272,7 +274,7 @@ def _answer(index: Milvus, process: Any) -> int:
     while True:
         try:
             return len(index)
-        except ServerAway:
+        except ServerUnavailable:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -291,7 +293,9 @@ def test_a_server_by_address_that_dies_and_comes_back(tmp_path: Path) -> None:
         server.kill()
         server.wait()
         for ask in (lambda: index.search(vectors[:1], 1), lambda: index.add([99], vectors[:1])):
-            with pytest.raises(ServerAway, match=f"127.0.0.1:{port}: Milvus can't be") as caught:
+            with pytest.raises(
+                ServerUnavailable, match=f"127.0.0.1:{port}: Milvus can't be"
+            ) as caught:
                 ask()
             assert "\n" not in str(caught.value)
         server = _serve(port, tmp_path)
@@ -305,7 +309,7 @@ def test_a_server_by_address_that_dies_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_token_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:sesame")
-    with pytest.raises(ServerAway) as caught:
+    with pytest.raises(ServerUnavailable) as caught:
         len(Milvus(WIDTH, address="http://127.0.0.1:9", timeout=1))
     assert "sesame" not in str(caught.value)
     with pytest.raises(IndexingError, match="MILVUS_TOKEN") as refused:
@@ -341,7 +345,7 @@ def test_a_file_that_another_process_uses_is_one_line(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().strip() == b"held"
     try:
-        with pytest.raises(ServerAway, match="another process"):
+        with pytest.raises(ServerUnavailable, match="another process"):
             len(Milvus(WIDTH, address=address))
     finally:
         process.communicate()

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from indexes.build import app as build_app
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder
-from indexes.memory_store import MemoryStore
+from indexes.indexed_store import IndexedStore
 from indexes.search import app as search_app
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.checksums import seal
 from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.fingerprint import canonical
-from retrievers import RunContext, build
+from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense
 from task3.sweep_run import run_sweep
 from tests.kit import WriteRelease, sweep_config, write_lines
@@ -73,7 +73,7 @@ def test_a_models_own_prompts_are_used_and_recorded(
     [configuration] = parse_configurations(
         [f"x={retriever}"], [f"x.model={folder}", "x.device=cpu"]
     )
-    one = build(configuration, RunContext())
+    one = build_retriever(configuration, RunContext())
     assert isinstance(one, Dense)
     found = {role: one.settings()[f"{role}_prompt"] for role in ("query", "memory")}
     assert found == dict(zip(("query", "memory"), expected, strict=True))
@@ -166,7 +166,7 @@ def test_a_store_is_built_and_searched_with_them(
     scores = {hit["text"]: hit["score"] for hit in json.loads(found.stdout)["hits"]}
     for text, score in scores.items():
         assert score == pytest.approx(cosine("ask: tea", f"kept: {text}"), abs=1e-5)
-    header = MemoryStore(Path("store")).header
+    header = IndexedStore(Path("store")).header
     assert header.memory_prompt == MEMORIES
     # As a recallbed without prompts left it: its vectors don't fit to the queries of this one.
     older = {key: value for key, value in asdict(header).items() if key != "memory_prompt"}
@@ -188,7 +188,7 @@ def plain(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["dense", "faiss"])
 def test_a_text_without_a_vector_scores_zero_and_is_counted(plain: Path, name: str) -> None:
     settings = {"model": str(plain), "device": "cpu"}
-    one = build(Configuration("x", name, settings), RunContext())
+    one = build_retriever(Configuration("x", name, settings), RunContext())
     assert isinstance(one, Dense)
     pool = [Memory("tea"), Memory(""), Memory("zebra"), Memory("  "), Memory("cat")]
     one.prepare(["cat", "quagga"], pool)

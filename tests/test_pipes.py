@@ -21,7 +21,7 @@ from analysis.importing import Imported, import_run
 from analysis.importing import app as import_app
 from analysis.trec import documents, run_lines
 from indexes.build import app as build_app
-from indexes.memory_store import read_memories
+from indexes.indexed_store import read_memories
 from judges.agreement import app as agreement_app
 from judges.recorded import app as recorded_app
 from memory_scoring.predictions import read_memory_rows

@@ -11,9 +11,10 @@ from recallbed.chat_models import ChatModel, DryRun, chat_model
 from recallbed.chat_models.local_model import LocalModel
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
+from retrievers import build_retriever
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.overlap import Overlap
-from retrievers.rerank.base import Cut
+from retrievers.rerank.base import Shortlist
 from retrievers.rerank.pointwise import Pointwise
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from tests.reader import shown
@@ -201,15 +202,15 @@ class TestOdds(RetrieverContract):
         return by_odds(self.model, depth=5)
 
 
-def cut_of(*texts: str) -> Cut:
-    return Cut(QUERY, texts, -np.arange(len(texts), dtype=np.float64))
+def shortlist_of(*texts: str) -> Shortlist:
+    return Shortlist(QUERY, texts, -np.arange(len(texts), dtype=np.float64))
 
 
 def test_the_odds_are_those_of_the_model_itself(local: LocalModel) -> None:
     import torch
 
     reranker = by_odds(local)
-    [found] = reranker.rerank_all([cut_of(*TEXTS)])
+    [found] = reranker.rerank_all([shortlist_of(*TEXTS)])
     assert not isinstance(found, RetrieverError)
     expected = []
     for text in TEXTS:
@@ -231,13 +232,13 @@ def test_the_odds_are_those_of_the_model_itself(local: LocalModel) -> None:
 def test_what_has_no_odds_stands_below_in_first_stage_order(local: LocalModel) -> None:
     long = ["tea " * 300, "coffee " * 300]
     reranker = by_odds(local)
-    [found] = reranker.rerank_all([cut_of(long[0], TEXTS[0], long[1], TEXTS[1])])
+    [found] = reranker.rerank_all([shortlist_of(long[0], TEXTS[0], long[1], TEXTS[1])])
     assert not isinstance(found, RetrieverError)
     assert found.repairs == {"context too long": 2}
     values = np.asarray(found.values)
     assert min(values[[1, 3]]) > values[0] > values[2]
     assert found.usage.calls == 2
-    [found] = reranker.rerank_all([cut_of(*long)])
+    [found] = reranker.rerank_all([shortlist_of(*long)])
     assert isinstance(found, RetrieverError)
     assert found.cause == "context too long"
 
@@ -253,8 +254,7 @@ def test_copies_leave_the_weights_behind(local: LocalModel) -> None:
 def test_a_model_is_needed() -> None:
     from recallbed.harness.configurations import parse_configurations
     from retrievers.base import RunContext
-    from retrievers.registry import build
 
     [configuration] = parse_configurations(["judge=pointwise"], [])
     with pytest.raises(UserError, match="judge: a chat model is needed"):
-        build(configuration, RunContext())
+        build_retriever(configuration, RunContext())

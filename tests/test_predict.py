@@ -344,17 +344,17 @@ def test_python_m_on_the_sample(tmp_path: Path) -> None:
 @pytest.fixture
 def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Predicting and sweeping share an instance, so that texts are encoded once only."""
-    original, built = registry.build_all, {}
+    original, built = registry.build_retrievers, {}
 
-    def build_all(configurations: Sequence[Configuration], run: RunContext) -> Any:
+    def build_retrievers(configurations: Sequence[Configuration], run: RunContext) -> Any:
         key = (configurations[0].name, run.seed, tuple(run.bank))
         if key not in built:
             built[key] = original(configurations, run)
         assert len(built) == 1, "predicting and sweeping have another seed or bank"
         return built[key]
 
-    monkeypatch.setattr("retrievers.registry.build_all", build_all)
-    monkeypatch.setattr("task3.sweep_run.build_all", build_all)
+    monkeypatch.setattr("retrievers.registry.build_retrievers", build_retrievers)
+    monkeypatch.setattr("task3.sweep_run.build_retrievers", build_retrievers)
 
 
 @pytest.mark.usefixtures("built_once")

@@ -15,7 +15,7 @@ from indexes import memory_store
 from indexes.build import app as build_app
 from indexes.choose import open_index
 from indexes.errors import NotAnIndex
-from indexes.memory_store import MemoryStore
+from indexes.indexed_store import IndexedStore
 
 NUMBER = 40
 
@@ -38,7 +38,7 @@ def build(store: Path, word: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-def word_of(store: MemoryStore) -> str:
+def word_of(store: IndexedStore) -> str:
     """Search for every subject; the hit's text must be about it. The word of the build."""
     words = set()
     for i, hits in enumerate(store.index.search([f"subject{i}" for i in range(NUMBER)], 1)):
@@ -70,12 +70,12 @@ def test_a_store_replaced_while_it_is_read_is_of_one_build(
         return index
 
     monkeypatch.setattr(memory_store, "open_index", interrupted)
-    opened = MemoryStore(store)
+    opened = IndexedStore(store)
     if when == "after opening":
         build(store, "beta")
     assert word_of(opened) == ("alpha" if when == "after opening" else "beta")
     assert [m.id for block in opened.all_memories(7) for m in block] == list(range(NUMBER))
-    assert word_of(MemoryStore(store)) == "beta"
+    assert word_of(IndexedStore(store)) == "beta"
 
 
 def test_a_store_that_is_always_being_replaced_is_one_line(
@@ -91,7 +91,7 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
     monkeypatch.setattr(memory_store, "open_index", interrupted)
     monkeypatch.setattr(memory_store, "_PAUSE", 0)
     with pytest.raises(NotAnIndex, match="is built again while it is opened"):
-        MemoryStore(store)
+        IndexedStore(store)
 
 
 REBUILD = """
@@ -119,7 +119,7 @@ def test_a_process_that_builds_again_and_again_is_never_mixed_up(tmp_path: Path)
             opened = 0
             while opened < 40 or len(set(seen)) < 2:
                 try:
-                    seen.append(word_of(MemoryStore(store)))
+                    seen.append(word_of(IndexedStore(store)))
                 except NotAnIndex as error:
                     assert "built again" in str(error)  # noqa: PT017 - the one refusal allowed
                 opened += 1
@@ -135,16 +135,16 @@ def test_texts_of_another_build_beside_an_index_are_refused(tmp_path: Path) -> N
         build(tmp_path / word / "store", word)
     one, other = tmp_path / "alpha" / "store", tmp_path / "beta" / "store"
     (one / "texts.sqlite").write_bytes((other / "texts.sqlite").read_bytes())
-    opened = MemoryStore(one)
+    opened = IndexedStore(one)
     with pytest.raises(NotAnIndex, match="the text of id 3 is damaged, or of another build"):
         opened.texts([3])
     (other / "index").write_bytes((one / "index").read_bytes())
     with pytest.raises(NotAnIndex, match="the index is of another build"):
-        MemoryStore(other)
+        IndexedStore(other)
 
 
 def whole(store: Path) -> list[Any]:
-    opened = MemoryStore(store)
+    opened = IndexedStore(store)
     return [opened.texts([3, 8]), *opened.all_memories(), word_of(opened)]
 
 

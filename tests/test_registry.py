@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
-from retrievers import Retriever, RunContext, build, find, names, overlap, register, registry
+from retrievers import RETRIEVERS, Retriever, RunContext, build_retriever, overlap, register
 from retrievers.bm25 import BM25
-from retrievers.registry import describe
+from retrievers.registry import describe_retriever
 from task3.sweep import app
 from tests.kit import ROOT, WriteRelease
 
@@ -72,7 +72,7 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wr
 
 def make(name: str, *settings: str, run: RunContext | None = None) -> Retriever:
     [configuration] = parse_configurations([f"x={name}"], settings)
-    return build(configuration, run or RunContext())
+    return build_retriever(configuration, run or RunContext())
 
 
 def complaint(name: str, *settings: str) -> str:
@@ -87,12 +87,12 @@ def complaint(name: str, *settings: str) -> str:
 
 
 def test_every_file_of_the_room_is_discovered() -> None:
-    assert set(OURS) <= set(names())
-    assert list(names()) == sorted(names())
+    assert set(OURS) <= set(RETRIEVERS.names())
+    assert list(RETRIEVERS.names()) == sorted(RETRIEVERS.names())
 
 
 def test_discovery_needs_no_earlier_import() -> None:
-    code = "from retrievers import names; print(*names())"
+    code = "from retrievers import RETRIEVERS; print(*RETRIEVERS.names())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
@@ -101,7 +101,7 @@ def test_discovery_needs_no_earlier_import() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_name_finds_its_class(name: str) -> None:
-    assert issubclass(find(name), Retriever)
+    assert issubclass(RETRIEVERS.find(name), Retriever)
 
 
 @pytest.mark.parametrize("name", ["bm2", "BM25", "bm25 ", "bm25.py", "retrievers"])
@@ -113,7 +113,7 @@ def test_a_name_is_matched_whole(name: str) -> None:
 
 
 def test_a_name_taken_by_another_class_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(RETRIEVERS, "_classes", dict(RETRIEVERS._classes))
     with pytest.raises(ValueError, match="two retrievers are called bm25"):
 
         @register("bm25")
@@ -126,22 +126,22 @@ def test_a_class_of_the_same_name_from_elsewhere_is_another_class(
     write_module: WriteModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a user's `BM25` would silently stand in for ours under the name `bm25`."""
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-    names()
+    monkeypatch.setattr(RETRIEVERS, "_classes", dict(RETRIEVERS._classes))
+    RETRIEVERS.names()
     write_module(
         "namesake.py",
         'from retrievers import Retriever, register\n\n@register("bm25")\nclass BM25(Retriever):\n'
         "    def score(self, query, pool):\n        return [0.0] * len(pool)\n",
     )
     assert "two retrievers are called bm25" in complaint("namesake:BM25")
-    assert find("bm25") is BM25
+    assert RETRIEVERS.find("bm25") is BM25
 
 
 def test_importing_a_module_again_is_no_clash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(RETRIEVERS, "_classes", dict(RETRIEVERS._classes))
     monkeypatch.setattr(overlap, "Overlap", overlap.Overlap)  # puts the first one back
     importlib.reload(overlap)
-    assert find("overlap") is overlap.Overlap
+    assert RETRIEVERS.find("overlap") is overlap.Overlap
 
 
 # --- the user's own classes
@@ -165,7 +165,7 @@ def test_the_working_folder_is_searched_last(write_module: WriteModule) -> None:
         write_module(f"{name}.py", SHOUT)
     write_module("analysis/__init__.py", "raise RuntimeError('shadowed')")
     write_module("analysis/mine.py", SHOUT)
-    assert find("shout:Shout").__name__ == "Shout"
+    assert RETRIEVERS.find("shout:Shout").__name__ == "Shout"
     assert "`colorsys` has no class `Shout`" in complaint("colorsys:Shout")
     assert "analysis.mine" in complaint("analysis.mine:Shout")
     assert sys.path[-1] == str(Path.cwd())
@@ -173,8 +173,8 @@ def test_the_working_folder_is_searched_last(write_module: WriteModule) -> None:
 
 def test_looking_twice_adds_the_working_folder_once(write_module: WriteModule) -> None:
     write_module("shout.py", SHOUT)
-    find("shout:Shout")
-    find("shout:Shout")
+    RETRIEVERS.find("shout:Shout")
+    RETRIEVERS.find("shout:Shout")
     assert sys.path.count(str(Path.cwd())) == 1
 
 
@@ -228,7 +228,7 @@ def test_the_code_of_a_users_class_is_part_of_its_description(write_module: Writ
         sys.path_importer_cache.clear()
         write_module("shout.py", text)
         configuration = Configuration("x", "shout:Shout", {})
-        found = describe(configuration, build(configuration, RunContext()))
+        found = describe_retriever(configuration, build_retriever(configuration, RunContext()))
         assert (found["name"], found["settings"]["factor"]) == ("shout:Shout", 1.0)
         return found["code"]
 
@@ -239,7 +239,7 @@ def test_the_code_of_a_users_class_is_part_of_its_description(write_module: Writ
 
 def test_our_own_code_is_described_by_the_run() -> None:
     configuration = Configuration("x", "overlap", {})
-    assert describe(configuration, make("overlap")) == {"name": "overlap", "settings": {}}
+    assert describe_retriever(configuration, make("overlap")) == {"name": "overlap", "settings": {}}
 
 
 # --- settings

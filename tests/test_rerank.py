@@ -16,7 +16,7 @@ from recallbed.harness.configurations import parse_configurations
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
-from retrievers.registry import build_all
+from retrievers.registry import build_retrievers
 from retrievers.rerank import prompt
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
@@ -269,7 +269,7 @@ def test_a_run_gives_first_stage_and_model(simple: ScriptedServer) -> None:
     settings += ["b.first_stage=words", "b.depth=7"]
     models = {"openai:m": asked(simple)}
     run = RunContext(seed=3, chats=models.__getitem__)
-    found = build_all(parse_configurations(words, settings), run)
+    found = build_retrievers(parse_configurations(words, settings), run)
     a, b = found["a"], found["b"]
     assert isinstance(a, Listwise)
     assert isinstance(b, Setwise)
@@ -298,7 +298,7 @@ def test_a_run_gives_first_stage_and_model(simple: ScriptedServer) -> None:
 )
 def test_a_wrong_setting_is_told_in_one_line(name: str, setting: str, told: str) -> None:
     with pytest.raises(UserError) as caught:
-        build_all(
+        build_retrievers(
             parse_configurations([f"x={name}"], [f"x.{one}" for one in setting.split()]),
             RunContext(),
         )

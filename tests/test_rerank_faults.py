@@ -16,11 +16,11 @@ from recallbed.chat_models import Budget, BudgetReached, chat_model
 from recallbed.corpus.records import Memory
 from recallbed.harness.failures import without_reason
 from retrievers.base import NotScored, Retriever, Scored
-from retrievers.rerank.base import Cut
+from retrievers.rerank.base import Shortlist
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
-from retrievers.rerank.prompting import Conversation, PromptReranker
+from retrievers.rerank.prompting import PromptReranker, RerankState
 from retrievers.rerank.replies import Order
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import INJECTIONS
@@ -307,8 +307,8 @@ def test_a_spent_budget_stops_the_run_and_the_stored_replies_serve_the_next(
     with scripted_server(reader(knows(gold))) as server:
         options: dict[str, Any] = {"base_url": server.url, "cache": tmp_path / "r"}
         rich = chat_model("openai:m", **options)
-        talk = Conversation(Cut(queries[0], tuple(m.text for m in numbered(4)), np.zeros(4)))
-        first = Listwise.asking(rich, InOrder()).request(talk, range(4), Order)
+        state = RerankState(Shortlist(queries[0], tuple(m.text for m in numbered(4)), np.zeros(4)))
+        first = Listwise.asking(rich, InOrder()).request(state, range(4), Order)
         # Enough for all that one call may take, and for what two have taken.
         budget = Budget(max_tokens=rich.count_tokens(first.messages) + first.max_tokens + 40)
         poor = chat_model("openai:m", budget=budget, max_in_flight=1, **options)

@@ -14,12 +14,12 @@ from recallbed.chat_models.local_model import LocalModel
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
+from retrievers import build_retriever
 from retrievers.base import Retriever, RetrieverError, RunContext, Scored
 from retrievers.hybrid import PUBLIC_DEV
 from retrievers.overlap import Overlap
-from retrievers.registry import build
-from retrievers.rerank.base import Cut
-from retrievers.rerank.cross_encoder import CrossEncoding
+from retrievers.rerank.base import Shortlist
+from retrievers.rerank.cross_encoder import CrossEncoderReranker
 from retrievers.rerank.query_likelihood import QueryLikelihood, prompt_of
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from tests.tiny_models import save_bert, save_llama, words_of
@@ -39,12 +39,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_bert(tmp_path_factory.mktemp("models") / "tiny", WORDS)
 
 
-def crossing(folder: Path, **settings: Any) -> CrossEncoding:
-    return CrossEncoding.over(Overlap(), model=str(folder), device="cpu", **settings)
+def crossing(folder: Path, **settings: Any) -> CrossEncoderReranker:
+    return CrossEncoderReranker.over(Overlap(), model=str(folder), device="cpu", **settings)
 
 
-def cut_of(query: str, texts: tuple[str, ...]) -> Cut:
-    return Cut(query, texts, -np.arange(len(texts), dtype=np.float64))
+def cut_of(query: str, texts: tuple[str, ...]) -> Shortlist:
+    return Shortlist(query, texts, -np.arange(len(texts), dtype=np.float64))
 
 
 def values(result: Any) -> list[float]:
@@ -83,7 +83,7 @@ def test_outputs_that_a_sigmoid_would_round_to_one_do_not_tie(encoder: Path) -> 
     assert len(set(np.asarray(values(found), np.float32))) == len(TEXTS)
 
 
-def scale_output(reranker: CrossEncoding, scale: float) -> None:
+def scale_output(reranker: CrossEncoderReranker, scale: float) -> None:
     import torch
 
     head = reranker._loaded.transformers_model.classifier
@@ -214,12 +214,12 @@ def built(*settings: str) -> Retriever:
     [configuration] = parse_configurations(
         ["cross=cross-encoder"], [f"cross.{w.removeprefix('cross.')}" for w in words]
     )
-    return build(configuration, RunContext())
+    return build_retriever(configuration, RunContext())
 
 
 def test_a_configured_one(encoder: Path) -> None:
     retriever = built(f"model={encoder}", "depth=3", "device=cpu")
-    assert isinstance(retriever, CrossEncoding)
+    assert isinstance(retriever, CrossEncoderReranker)
     settings = retriever.settings()
     assert settings["first_stage"]["label"] == "overlap"
     assert settings["depth"] == 3
@@ -288,7 +288,7 @@ def log_probability(model: LocalModel, prompt: str, query: str) -> float:
 
 def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
     first = np.array([3.0, 2.0, 2.0, 0.5])
-    cut = Cut(QUERY, TEXTS, first)
+    cut = Shortlist(QUERY, TEXTS, first)
     exact = np.array([log_probability(language, prompt_of(text), QUERY) for text in TEXTS])
     reranker = likely(language, weight=0.3)
     assert reranker.likelihoods(cut) == pytest.approx(exact, abs=1e-4)
@@ -303,7 +303,7 @@ def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
 def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
     language: LocalModel,
 ) -> None:
-    cut = Cut(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
+    cut = Shortlist(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
     [none], [alone] = (likely(language, weight=w).rerank_all([cut]) for w in (0.0, 1.0))
     assert np.sign(np.diff(values(none))).tolist() == [-1, 0, -1]
     found = likely(language).likelihoods(cut)
@@ -332,7 +332,7 @@ def test_the_cut_alone_decides_a_value_to_the_last_digit(language: LocalModel) -
     reranker = likely(language)
     together = [values(found) for found in reranker.rerank_all(cuts)]
     assert together == [values(*reranker.rerank_all([cut])) for cut in cuts]
-    turned = Cut(QUERY, TEXTS[::-1], cuts[0].scores[::-1])
+    turned = Shortlist(QUERY, TEXTS[::-1], cuts[0].scores[::-1])
     assert values(*reranker.rerank_all([turned]))[::-1] == together[0]
 
 
@@ -383,7 +383,7 @@ def test_defaults_say_what_they_were_fitted_on(language: LocalModel) -> None:
     words = ["ql.first_stage=overlap"]
     for settings, fitted_on in (([], (PUBLIC_DEV,)), (["ql.weight=0.5"], ())):
         [configuration] = parse_configurations(["ql=query-likelihood"], [*words, *settings])
-        built = build(configuration, RunContext(chats=chats))
+        built = build_retriever(configuration, RunContext(chats=chats))
         assert built.fitted_on == fitted_on
         assert built.settings()["model"] == language.settings()
         assert built.settings()["prompt"].startswith("query-likelihood.v1 ")

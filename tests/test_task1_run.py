@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from memory_scoring.predictions import read_memory_rows
 from memory_systems.base import Action, Operation, SystemFailure
 from memory_systems.item_json import item_json, operations_json, writable
-from memory_systems.registry import names
+from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.store import MemoryStore, replay
 from memory_systems.taxonomy import UNMAPPED, Label
 from memory_systems.turns import Turns
@@ -31,7 +31,7 @@ from tests.scripted_server import Call, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
-SYSTEMS = sorted({*names(), "extractive"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 
 
 def run(*words: Any) -> Result:

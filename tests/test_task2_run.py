@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_rows
 from memory_systems.base import Action, Operation
-from memory_systems.registry import names
+from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.store import MemoryStore, replay
 from memory_systems.stored import StoredSystem
 from recallbed.chat_models.cache import ReplyCache
@@ -28,7 +28,7 @@ from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
 from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
 
-SYSTEMS = sorted({*names(), "copy", "replace"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
 BASELINES = ("copy", "replace", "turns", "gold-memory")
 
 

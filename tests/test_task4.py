@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from judges.verdicts import Grades, Judged
 from memory_systems.base import Response, SystemFailure
-from memory_systems.registry import names
+from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.testing import Spy
 from memory_systems.turns import Turns
 from recallbed.corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
@@ -32,7 +32,7 @@ from task4.rows import read_rows
 from tests.kit import ROOT, write_lines
 from tests.scripted_server import Call, scripted_server
 
-SYSTEMS = sorted({*names(), "extractive"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
 
 

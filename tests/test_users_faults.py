@@ -18,7 +18,7 @@ from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers.base import NotScored, Retriever, RetrieverError, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
-from retrievers.rerank.base import Cut, Reranked, Reranker
+from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task2.localisation import localisation
 from task2.score import app as task2_app
 from task3.sweep_run import run_sweep
@@ -56,7 +56,7 @@ class Unprepared(Overlap):
 class Backwards(Reranker):
     """Reverses the first stage."""
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
+    def rerank_all(self, cuts: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
         return [Reranked([float(i) for i in range(len(cut.texts))]) for cut in cuts]
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from retrievers.rerank.base import Cut, Reranked, Reranker
+from retrievers.rerank.base import Reranked, Reranker, Shortlist
 
-__all__ = ["Cut", "PromptReranker", "Reranked", "Reranker"]
+__all__ = ["PromptReranker", "Reranked", "Reranker", "Shortlist"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What all rerankers do alike: cut the first stage's best, and put the new order above the rest."""
+"""Base class of rerankers: reorder the shortlist of a first stage and put it above the rest."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NO_FIRST_STAGE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """What a reranker is to order: distinct texts, best first, with their first-stage scores.
+class Shortlist:
+    """The texts to be reordered: distinct, best first, with their first-stage scores, (n,).
 
-    Texts of equal score stand in the order of a hash (`order_key`), never in that of the pool.
+    Texts of equal score are in the order of a hash (`order_key`), never in that of the pool.
     """
 
     query: str
@@ -43,10 +43,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """A value for each text of a cut, higher is better; texts of equal value tie.
+    """A value per text of a shortlist, (n,), higher is better; texts of equal value tie.
 
-    `shown` numbers the texts in the order in which they stood in the prompt, None where there was
-    no such order. `repairs` counts what was mended in replies, by kind.
+    `shown` numbers the texts in prompt order, None if there was no such order. `repairs` counts
+    the repairs of replies by kind.
     """
 
     values: ArrayLike
@@ -56,7 +56,7 @@ class Reranked:
 
 
 def order_key(seed: int, query: str, text: str, salt: str = "") -> bytes:
-    """Where an order must be made of what ties: by this hash, so that no pool's order matters."""
+    """Return the sort key of tied texts: a hash, so that the order of the pool has no effect."""
     parts = (str(seed), query, text, salt)
     joined = b"".join(b"%d\n%s" % (len(raw), raw) for raw in (p.encode() for p in parts))
     return hashlib.sha256(joined).digest()
@@ -65,21 +65,21 @@ def order_key(seed: int, query: str, text: str, salt: str = "") -> bytes:
 class Reranker(BatchRetriever):
     """Reorders the best `depth` of `first_stage`, a label or a registered name.
 
-    What it reorders stands above all the rest, which keeps the first stage's order and ties. A
-    subclass says in `rerank_all` how to order; it never sees a memory's place in the pool. A depth
-    of None is the whole pool.
+    They rank above the rest, which keeps the first stage's order and ties. A subclass defines the
+    order in `rerank_all`; it never sees a memory's position in the pool. With a depth of None the
+    whole pool is reordered.
     """
 
     def __init__(self, first_stage: str = "minilm", depth: int | None = 20) -> None:
         if depth is not None and depth < 2:
-            raise UserError(f"depth={depth}: there is nothing to reorder below 2")
+            raise UserError(f"depth={depth}: must be at least 2")
         self.first_stage_name, self.depth = first_stage, depth
         self.seed = 0
         self._first: Retriever | None = None
 
+    @override
     @classmethod
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instance of its first stage, and the run's seed."""
         made = cls(**settings)
         made.seed = run.seed
         if run.leg is not None and made.first_stage_name != NO_FIRST_STAGE:
@@ -88,13 +88,13 @@ class Reranker(BatchRetriever):
 
     @classmethod
     def over(cls, first_stage: Retriever, *, seed: int = 0, **settings: Any) -> Self:
-        """A reranker of a first stage that is there already."""
+        """Return a reranker of an existing retriever."""
         made = cls(**settings)
         made.seed = seed
-        made._stand_on(first_stage)
+        made._set_first_stage(first_stage)
         return made
 
-    def _stand_on(self, first_stage: Retriever) -> None:
+    def _set_first_stage(self, first_stage: Retriever) -> None:
         self.first_stage_name = type(first_stage).__name__
         self._take(lambda _: first_stage)
 
@@ -105,41 +105,41 @@ class Reranker(BatchRetriever):
 
     @property
     def first_stage(self) -> Retriever:
-        """The first stage; where no run gave it, the registered one with default settings."""
+        """The first stage; outside a run, the registered retriever with default settings."""
         if self._first is None:
             self._take(leg_finder([], RunContext()))
         assert self._first is not None
         return self._first
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        """Order each cut, failures in their places."""
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        """Return values for each shortlist, failures in their places."""
         raise NotImplementedError
 
     def own_settings(self) -> Mapping[str, Any]:
-        """All of the reranker itself that can change a score."""
+        """Return all of the reranker itself that can change a score."""
         return {}
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Its own, and the first stage with all of its."""
         found: dict[str, Any] = {"depth": self.depth, **self.own_settings()}
         if self.first_stage_name != NO_FIRST_STAGE:
             found["first_stage"] = describe_leg(self.first_stage_name, self.first_stage)
         return found
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """The first stage's notes."""
         if self.first_stage_name == NO_FIRST_STAGE:
             return {}
         found = dict(self.first_stage.notes())
         return {"first_stage": found} if found else {}
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Prepare the first stage."""
         if self.first_stage_name != NO_FIRST_STAGE:
             self.first_stage.prepare_once(queries, memories)
 
+    @override
     def trust(self, query: str) -> float:
-        """That of the first stage: what it can't find can't be reordered."""
         return 1.0 if self.first_stage_name == NO_FIRST_STAGE else self.first_stage.trust(query)
 
     @override
@@ -151,11 +151,11 @@ class Reranker(BatchRetriever):
         The candidates of the whole batch are reranked together.
         """
         firsts = self._first_scores(queries, pools)
-        cuts: dict[int, Cut] = {}
+        shortlists: dict[int, Shortlist] = {}
         for i, (query, pool, first) in enumerate(zip(queries, pools, firsts, strict=True)):
             if isinstance(first, Scored) and pool:
-                cuts[i] = self._cut(query, pool, np.asarray(first.scores, np.float32))
-        several = {i: cut for i, cut in cuts.items() if len(cut.texts) > 1}
+                shortlists[i] = self._shortlist(query, pool, np.asarray(first.scores, np.float32))
+        several = {i: shortlist for i, shortlist in shortlists.items() if len(shortlist.texts) > 1}
         results = dict(zip(several, self.rerank_all(list(several.values())), strict=True))
         found: list[Scored | RetrieverError] = []
         for i, (pool, first) in enumerate(zip(pools, firsts, strict=True)):
@@ -169,7 +169,7 @@ class Reranker(BatchRetriever):
                 if isinstance(result, RetrieverError):
                     found.append(RetrieverError(result.cause, first.usage + result.usage))
                 else:
-                    found.append(self._merge(pool, first, cuts[i], result))
+                    found.append(self._merge(pool, first, shortlists[i], result))
         return found
 
     def _first_scores(
@@ -186,7 +186,9 @@ class Reranker(BatchRetriever):
             for one in found
         ]
 
-    def _cut(self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]) -> Cut:
+    def _shortlist(
+        self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]
+    ) -> Shortlist:
         """The distinct texts among the best `depth` memories of the pool."""
         depth = len(pool) if self.depth is None else min(self.depth, len(pool))
         lowest = np.partition(scores, len(pool) - depth)[len(pool) - depth]
@@ -195,18 +197,18 @@ class Reranker(BatchRetriever):
         best: dict[str, float] = {}
         for i in near[:depth]:
             best.setdefault(pool[i].text, float(scores[i]))
-        return Cut(query, tuple(best), np.array(list(best.values())))
+        return Shortlist(query, tuple(best), np.array(list(best.values())))
 
     def _merge(
-        self, pool: Sequence[Memory], first: Scored, cut: Cut, result: Reranked
+        self, pool: Sequence[Memory], first: Scored, shortlist: Shortlist, result: Reranked
     ) -> Scored | RetrieverError:
         try:
-            values = ranked(result.values, len(cut.texts))
+            values = ranked(result.values, len(shortlist.texts))
         except ValueError as error:
             return RetrieverError(str(error), first.usage + result.usage)
         levels = np.unique(-values)
         places = np.searchsorted(levels, -values)
-        of_text = dict(zip(cut.texts, places.tolist(), strict=True))
+        of_text = dict(zip(shortlist.texts, places.tolist(), strict=True))
         scores = np.asarray(first.scores, np.float32)
         rest = np.array([memory.text not in of_text for memory in pool])
         below = np.unique(-scores[rest])
@@ -223,7 +225,9 @@ class Reranker(BatchRetriever):
             -ranks.astype(np.float64),
             None if first.matched is None else first.matched | ~rest,
             first_stage=None if alone else scores,
-            shown=None if result.shown is None else [positions[cut.texts[i]] for i in result.shown],
+            shown=None
+            if result.shown is None
+            else [positions[shortlist.texts[i]] for i in result.shown],
             usage=first.usage + result.usage,
             repairs={kind: count for kind, count in sorted(repairs.items()) if count},
             depth=None if alone else self.depth or len(pool),

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from indexes.encoder import model_hash, resolve_model, token_ids
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.base import Cut, Reranked, Reranker
+from retrievers.rerank.base import Reranked, Reranker, Shortlist
 
 TRUNCATED = "truncated"
 _TOKENISED = 4096  # texts at once
@@ -23,7 +24,7 @@ _NO_LIMIT = 10**9
 
 
 @register("cross-encoder")
-class CrossEncoding(Reranker):
+class CrossEncoderReranker(Reranker):
     """Any sentence-transformers CrossEncoder with one output: a local folder or a hub name.
 
     Candidates are ordered by its raw output, before any sigmoid, which would round the surest ones
@@ -135,10 +136,10 @@ class CrossEncoding(Reranker):
         }
 
     def notes(self) -> Mapping[str, Any]:
-        """The first stage's, and how many texts may have been cut.
+        """The first stage's, and an upper bound of the truncated texts; the rows count those.
 
-        A query counts where it leaves no room for the longest memory, and a memory where it leaves
-        none for the longest query: an upper bound. The rows count what was cut.
+        A query counts if it leaves no room for the longest memory, a memory if it leaves none for
+        the longest query.
         """
         return {**super().notes(), **self._counts}
 
@@ -153,16 +154,17 @@ class CrossEncoding(Reranker):
             counts += map(len, encoded["input_ids"])
         return np.array(counts, np.int64)
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        """The outputs for each cut, by itself: what else is in a batch moves their last digits."""
-        return [self._rerank(cut) for cut in cuts]
+    @override
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        # One by one: what else is in a batch changes the last digits of an output.
+        return [self._rerank(shortlist) for shortlist in shortlists]
 
-    def _rerank(self, cut: Cut) -> Reranked | RetrieverError:
+    def _rerank(self, shortlist: Shortlist) -> Reranked | RetrieverError:
         import torch
 
-        # The order of a cut may hang on the first stage; what is computed together must not.
-        texts = sorted(cut.texts)
-        pairs = [(cut.query, text) for text in texts]
+        # Sorted, so that what is computed together does not depend on the first stage.
+        texts = sorted(shortlist.texts)
+        pairs = [(shortlist.query, text) for text in texts]
         # Pairs that are equal to the model are scored once: by their rows in a batch, their outputs
         # would differ in the last bits, and a tie would become an order.
         inputs = self._inputs(pairs)
@@ -179,9 +181,9 @@ class CrossEncoding(Reranker):
             zip(dict.fromkeys(inputs), outputs.astype(np.float64).tolist(), strict=True)
         )
         values = {text: of_input[one] for text, one in zip(texts, inputs, strict=True)}
-        of_query, *of_texts = self._lengths([cut.query, *texts])
+        of_query, *of_texts = self._lengths([shortlist.query, *texts])
         truncated = sum(of_query + length > self._room for length in of_texts)
-        return Reranked([values[text] for text in cut.texts], repairs={TRUNCATED: truncated})
+        return Reranked([values[text] for text in shortlist.texts], repairs={TRUNCATED: truncated})
 
     def _inputs(self, pairs: Sequence[tuple[str, str]]) -> list[bytes]:
         """What the model reads of each pair, (len(pairs),): see `indexes.encoder.token_ids`."""

@@ -9,7 +9,7 @@ from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import NO_FIRST_STAGE
-from retrievers.rerank.prompting import Conversation, PromptOrder, PromptReranker, Steps
+from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 
@@ -47,35 +47,35 @@ class FullContext(PromptReranker):
         """And how many places were asked for."""
         return {**super().notes(), "sound_places": self.top}
 
-    def steps(self, talk: Conversation) -> Steps:
+    def steps(self, state: RerankState) -> Steps:
         """One prompt, or a round of parts and then their best together."""
-        contenders, turn = list(range(len(talk.cut.texts))), 0
+        contenders, turn = list(range(len(state.shortlist.texts))), 0
         while True:
-            shown = self.arranged(talk, contenders, self.order, salt=str(turn) if turn else "")
+            shown = self.arranged(state, contenders, self.order, salt=str(turn) if turn else "")
             if turn == 0:
-                talk.shown |= dict.fromkeys(shown)
-            parts = self._parts(talk, shown)
-            requests = [self.request(talk, p, Order, top=min(self.top, len(p))) for p in parts]
+                state.shown |= dict.fromkeys(shown)
+            parts = self._parts(state, shown)
+            requests = [self.request(state, p, Order, top=min(self.top, len(p))) for p in parts]
             answers = yield requests
             best = [
-                self.read_order(talk, request, answer, part, min(self.top, len(part)))
+                self.read_order(state, request, answer, part, min(self.top, len(part)))
                 for request, answer, part in zip(requests, answers, parts, strict=True)
             ]
             if len(parts) == 1:
                 return best[0]
-            talk.repairs["split"] += len(parts)
+            state.repairs["split"] += len(parts)
             # A part without a usable reply sends on its first ones, so that none is lost unread.
             through = {i for p, b in zip(parts, best, strict=True) for i in (b or p)[: self.top]}
             if len(through) >= len(contenders):
                 raise RetrieverError("context too long: its parts name no fewer than they hold")
             contenders, turn = [i for i in contenders if i in through], turn + 1
 
-    def _parts(self, talk: Conversation, shown: Sequence[int]) -> list[list[int]]:
+    def _parts(self, state: RerankState, shown: Sequence[int]) -> list[list[int]]:
         """The fewest parts of about equal length that fit the context."""
         for count in range(1, len(shown) // 2 + 1):
             parts = [list(shown[i::count]) for i in range(count)]
             if all(
-                self.fits(self.request(talk, part, Order, top=self.top).messages) for part in parts
+                self.fits(self.request(state, part, Order, top=self.top).messages) for part in parts
             ):
                 return parts
         raise RetrieverError("context too long for two memories")

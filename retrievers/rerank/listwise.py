@@ -11,7 +11,7 @@ from typing import Any, Literal
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import Conversation, PromptOrder, PromptReranker, Steps
+from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 
@@ -56,35 +56,35 @@ class Listwise(PromptReranker):
         """And how many places can be trusted."""
         return {**super().notes(), "sound_places": self.sound_places}
 
-    def steps(self, talk: Conversation) -> Steps:
+    def steps(self, state: RerankState) -> Steps:
         """One window after the other."""
-        ranking = list(range(len(talk.cut.texts)))
-        window, stride = self._fitting(talk)
+        ranking = list(range(len(state.shortlist.texts)))
+        window, stride = self._fitting(state)
         end = len(ranking)
         while end > 1:
             start = max(0, end - window)
             before = ranking[start:end]
-            shown = self.arranged(talk, before, self.order, salt=str(start))
-            talk.shown |= dict.fromkeys(shown)
-            request = self.request(talk, shown, Order)
+            shown = self.arranged(state, before, self.order, salt=str(start))
+            state.shown |= dict.fromkeys(shown)
+            request = self.request(state, shown, Order)
             [answer] = yield [request]
-            first = self.read_order(talk, request, answer, shown)
+            first = self.read_order(state, request, answer, shown)
             ranking[start:end] = [*first, *(i for i in before if i not in set(first))]
             if start == 0:
                 break
             end -= stride
         return ranking
 
-    def _fitting(self, talk: Conversation) -> tuple[int, int]:
-        """The window and stride with which the longest texts of this cut fit the context."""
-        texts = talk.cut.texts
+    def _fitting(self, state: RerankState) -> tuple[int, int]:
+        """The window and stride with which the longest texts of this shortlist fit the context."""
+        texts = state.shortlist.texts
         longest = sorted(range(len(texts)), key=lambda i: (-len(texts[i].encode()), texts[i]))
         window = self.window
-        while not self.fits(self.request(talk, longest[:window], Order).messages):
+        while not self.fits(self.request(state, longest[:window], Order).messages):
             window = min(window, len(texts)) // 2
             if window < 2:
                 raise RetrieverError("context too long for two candidates")
         if window == self.window:
             return window, self.stride
-        talk.repairs["smaller window"] += 1
+        state.repairs["smaller window"] += 1
         return window, max(1, window * self.stride // self.window)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from recallbed.chat_models import Request
 from retrievers.registry import register
-from retrievers.rerank.prompting import Answer, Conversation
+from retrievers.rerank.prompting import ChatResult, RerankState
 from retrievers.rerank.replies import Best
-from retrievers.rerank.setwise import Comparing
+from retrievers.rerank.setwise import ComparisonReranker
 from retrievers.rerank.tournament import Group
 
 
 @register("pairwise")
-class Pairwise(Comparing):
+class Pairwise(ComparisonReranker):
     """Compares two candidates by two calls, one an order; who has more of the two points wins.
 
     Calls that contradict each other give half a point to each, which is counted as `conflict`; so
@@ -26,18 +26,18 @@ class Pairwise(Comparing):
 
     size = 2
 
-    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+    def requests(self, state: RerankState, group: Group) -> list[Request]:
         """Both orders."""
-        return [self.request(talk, shown, Best) for shown in (group, group[::-1])]
+        return [self.request(state, shown, Best) for shown in (group, group[::-1])]
 
-    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+    def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
         """Who has more points; the first stage's choice at even points."""
         points = dict.fromkeys(group, 0)
         for answer, shown in zip(answers, (group, group[::-1]), strict=True):
-            named = self.read_best(talk, answer, shown)
+            named = self.read_best(state, answer, shown)
             if named is not None:
                 points[named] += 1
         first, second = group
         if points[first] == points[second] == 1:
-            talk.repairs["conflict"] += 1
+            state.repairs["conflict"] += 1
         return second if points[second] > points[first] else first

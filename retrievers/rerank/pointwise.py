@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, field_validator
+from typing_extensions import override
 
 from recallbed.chat_models import Cause, Failure, Reply, TokenScorer, Usage
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.base import Cut, Reranked
-from retrievers.rerank.prompt import Prompt, load_prompt
-from retrievers.rerank.prompting import Answer, Conversation, PromptReranker, Steps
+from retrievers.rerank.base import Reranked, Shortlist
+from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
+from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
 
 YES, NO = "Yes", "No"
 
@@ -55,18 +56,20 @@ class Pointwise(PromptReranker):
         super().__init__(model, first_stage, depth, max_tokens, unusable="fail")
 
     @property
-    def prompt(self) -> Prompt:
+    def prompt(self) -> ShortlistPrompt:
         """That of the yes or no, or that of the grades."""
-        return load_prompt("yes-no.v1" if isinstance(self.chat, TokenScorer) else "pointwise.v1")
+        return shortlist_prompt(
+            "yes-no.v1" if isinstance(self.chat, TokenScorer) else "pointwise.v1"
+        )
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        """By log-probabilities, a cut at a time, or by the grades of all cuts together."""
+    @override
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
         if isinstance(self.chat, TokenScorer):
-            return [self._by_odds(cut, self.chat) for cut in cuts]
-        return super().rerank_all(cuts)
+            return [self._by_odds(shortlist, self.chat) for shortlist in shortlists]
+        return super().rerank_all(shortlists)
 
-    def _by_odds(self, cut: Cut, scorer: TokenScorer) -> Reranked | RetrieverError:
-        prompts = [self.prompt.build(cut.query, [text]) for text in cut.texts]
+    def _by_odds(self, shortlist: Shortlist, scorer: TokenScorer) -> Reranked | RetrieverError:
+        prompts = [self.prompt.build(shortlist.query, [text]) for text in shortlist.texts]
         answers = scorer.log_probabilities([(p, word) for p in prompts for word in (YES, NO)])
         odds: list[float | Failure] = []
         for yes, no in zip(answers[::2], answers[1::2], strict=True):
@@ -75,26 +78,26 @@ class Pointwise(PromptReranker):
             else:
                 odds.append(yes.total - no.total)
         tokens = [self.chat.count_tokens(prompt) for prompt in prompts]
-        return by_value(cut, odds, [Usage(1, reported_in=read) for read in tokens])
+        return by_value(shortlist, odds, [Usage(1, reported_in=read) for read in tokens])
 
-    def steps(self, talk: Conversation) -> Steps:
+    def steps(self, state: RerankState) -> Steps:
         """All prompts at once; those that are too long aren't sent."""
-        requests = {i: self.request(talk, [i], Grade) for i in range(len(talk.cut.texts))}
+        requests = {i: self.request(state, [i], Grade) for i in range(len(state.shortlist.texts))}
         sent = [i for i, request in requests.items() if self.fits(request.messages)]
-        too_long: Answer = Failure(Cause.CONTEXT)
+        too_long: ChatResult = Failure(Cause.CONTEXT)
         answers = dict.fromkeys(requests, too_long)
         answers |= zip(sent, (yield [requests[i] for i in sent]), strict=True)
-        grades = {i: self._grade(talk, answer) for i, answer in answers.items()}
+        grades = {i: self._grade(state, answer) for i, answer in answers.items()}
         found = {i: grade for i, grade in grades.items() if grade is not None}
         return sorted(found, key=lambda i: (-found[i], i))
 
-    def _grade(self, talk: Conversation, answer: Answer) -> int | None:
+    def _grade(self, state: RerankState, answer: ChatResult) -> int | None:
         if isinstance(answer, Failure) and answer.cause is Cause.CONTEXT:
-            talk.replies += 1
-            talk.unusable += 1
-            talk.repairs[answer.cause.value] += 1
+            state.replies += 1
+            state.unusable += 1
+            state.repairs[answer.cause.value] += 1
             return None
-        if not self._usable(talk, answer):
+        if not self._usable(state, answer):
             return None
         assert isinstance(answer, Reply)
         assert isinstance(answer.parsed, Grade)
@@ -102,7 +105,7 @@ class Pointwise(PromptReranker):
 
 
 def by_value(
-    cut: Cut, values: Sequence[float | Failure], usages: Sequence[Usage]
+    shortlist: Shortlist, values: Sequence[float | Failure], usages: Sequence[Usage]
 ) -> Reranked | RetrieverError:
     """The candidates by value; those that failed below them in first-stage order, by cause counted.
 
@@ -112,6 +115,10 @@ def by_value(
     causes = Counter(value.cause.value for value in values if isinstance(value, Failure))
     if not scored:
         return RetrieverError(", ".join(sorted(causes)))
-    found = min(scored.values()) - 1.0 - np.searchsorted(np.unique(-cut.scores), -cut.scores)
+    found = (
+        min(scored.values())
+        - 1.0
+        - np.searchsorted(np.unique(-shortlist.scores), -shortlist.scores)
+    )
     found[list(scored)] = list(scored.values())
     return Reranked(found, sum((usages[i] for i in scored), Usage()), causes)

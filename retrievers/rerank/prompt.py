@@ -8,7 +8,7 @@ from typing import Any
 from recallbed.chat_models import Message, PromptFile, fence_for, one_line
 
 
-class Prompt(PromptFile):
+class ShortlistPrompt(PromptFile):
     """A prompt file with the slots `rule`, `data` and `count`, and whatever else it names."""
 
     def build(self, query: str, texts: Sequence[str], **slots: Any) -> tuple[Message, ...]:
@@ -23,6 +23,6 @@ class Prompt(PromptFile):
         return self.fill(rule=fence.rule, data=data, count=len(texts), **slots)
 
 
-def load_prompt(name: str) -> Prompt:
+def shortlist_prompt(name: str) -> ShortlistPrompt:
     """The prompt in `prompts/<name>.md` of this package."""
-    return Prompt.load("retrievers.rerank", name)
+    return ShortlistPrompt.load("retrievers.rerank", name)

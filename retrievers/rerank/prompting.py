@@ -14,13 +14,13 @@ from recallbed.chat_models.base import Failure
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
-from retrievers.rerank.base import Cut, Reranked, Reranker, order_key
-from retrievers.rerank.prompt import Prompt, load_prompt
+from retrievers.rerank.base import Reranked, Reranker, Shortlist, order_key
+from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
 from retrievers.rerank.repair import CUT, UNUSABLE, listed_before_the_cut, usable_labels
 from retrievers.rerank.replies import Best, Order
 
-Answer = Reply | Failure
-Steps = Generator[list[Request], list[Answer], list[int]]
+ChatResult = Reply | Failure
+Steps = Generator[list[Request], list[ChatResult], list[int]]
 """Yields the requests that may be sent at once, is sent their answers, ends with the order found:
 numbers of texts, best first. What it leaves out stands below, in first-stage order with its ties.
 """
@@ -28,10 +28,10 @@ PromptOrder = Literal["first-stage", "shuffled", "reversed"]
 
 
 @dataclass(slots=True)
-class Conversation:
-    """One query while it is reranked: what its replies took, and what was mended in them."""
+class RerankState:
+    """The state of one query while it is reranked: cost and repairs of its replies."""
 
-    cut: Cut
+    shortlist: Shortlist
     usage: Usage = field(default_factory=Usage)
     repairs: Counter[str] = field(default_factory=Counter)
     shown: dict[int, None] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class PromptReranker(Reranker):
         made.seed = seed
         made._use(chat)
         if first_stage is not None:
-            made._stand_on(first_stage)
+            made._set_first_stage(first_stage)
         return made
 
     def _use(self, chat: ChatModel) -> None:
@@ -94,9 +94,9 @@ class PromptReranker(Reranker):
         self.libraries = tuple(sorted({*self.libraries, *chat.libraries}))
 
     @property
-    def prompt(self) -> Prompt:
+    def prompt(self) -> ShortlistPrompt:
         """The prompt that this paradigm shows."""
-        return load_prompt(self.prompt_name)
+        return shortlist_prompt(self.prompt_name)
 
     def own_settings(self) -> Mapping[str, Any]:
         """The model, the prompt, and how replies are read."""
@@ -111,48 +111,50 @@ class PromptReranker(Reranker):
         """The first stage's, and which model is asked."""
         return {**super().notes(), "chat_model": self.chat.name}
 
-    def steps(self, talk: Conversation) -> Steps:
-        """How one cut is ordered: see `Steps`."""
+    def steps(self, state: RerankState) -> Steps:
+        """How one shortlist is ordered: see `Steps`."""
         raise NotImplementedError
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        """Take all cuts a step further together, until each is ordered or has failed."""
-        talks = [Conversation(cut) for cut in cuts]
-        running = {i: self.steps(talk) for i, talk in enumerate(talks)}
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        """Take all shortlists a step further together, until each is ordered or has failed."""
+        states = [RerankState(shortlist) for shortlist in shortlists]
+        running = {i: self.steps(state) for i, state in enumerate(states)}
         found: dict[int, Reranked | RetrieverError] = {}
-        answers: dict[int, list[Answer]] = {}
+        answers: dict[int, list[ChatResult]] = {}
         while running:
             asked: dict[int, list[Request]] = {}
             for i, steps in list(running.items()):
                 try:
                     asked[i] = steps.send(answers[i]) if i in answers else next(steps)
                 except StopIteration as end:
-                    found[i] = self._ordered(talks[i], end.value)
+                    found[i] = self._ordered(states[i], end.value)
                 except RetrieverError as error:
                     found[i] = error
                 if i in found:
                     del running[i]
             flat = iter(self.chat.complete_all([one for each in asked.values() for one in each]))
             answers = {i: [next(flat) for _ in requests] for i, requests in asked.items()}
-        return [found[i] for i in range(len(cuts))]
+        return [found[i] for i in range(len(shortlists))]
 
-    def _ordered(self, talk: Conversation, order: Sequence[int]) -> Reranked | RetrieverError:
-        if self.unusable == "fail" and talk.replies and talk.replies == talk.unusable:
-            kinds = ", ".join(sorted(kind for kind in talk.repairs if talk.repairs[kind]))
+    def _ordered(self, state: RerankState, order: Sequence[int]) -> Reranked | RetrieverError:
+        if self.unusable == "fail" and state.replies and state.replies == state.unusable:
+            kinds = ", ".join(sorted(kind for kind in state.repairs if state.repairs[kind]))
             return RetrieverError(f"no reply could be used ({kinds})")
-        values = -len(order) - np.searchsorted(np.unique(-talk.cut.scores), -talk.cut.scores)
+        values = -len(order) - np.searchsorted(
+            np.unique(-state.shortlist.scores), -state.shortlist.scores
+        )
         values[list(order)] = -np.arange(len(order))
-        shown = list(talk.shown) if len(talk.shown) == len(values) else None
-        return Reranked(values, talk.usage, talk.repairs, shown)
+        shown = list(state.shown) if len(state.shown) == len(values) else None
+        return Reranked(values, state.usage, state.repairs, shown)
 
     # What steps are made of.
 
     def request(
-        self, talk: Conversation, numbers: Sequence[int], schema: Any, **slots: Any
+        self, state: RerankState, numbers: Sequence[int], schema: Any, **slots: Any
     ) -> Request:
         """The prompt that shows these texts of the cut in this order."""
-        texts = [talk.cut.texts[i] for i in numbers]
-        messages = self.prompt.build(talk.cut.query, texts, **slots)
+        texts = [state.shortlist.texts[i] for i in numbers]
+        messages = self.prompt.build(state.shortlist.query, texts, **slots)
         return Request(messages, schema, self.max_tokens)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -161,23 +163,24 @@ class PromptReranker(Reranker):
         return context is None or self.chat.count_tokens(messages) + self.max_tokens <= context
 
     def arranged(
-        self, talk: Conversation, numbers: Sequence[int], order: PromptOrder, salt: str = ""
+        self, state: RerankState, numbers: Sequence[int], order: PromptOrder, salt: str = ""
     ) -> list[int]:
         """The texts, given best first, in the order in which the prompt shows them."""
         if order == "reversed":
             return list(reversed(numbers))
         if order == "shuffled":
-            cut = talk.cut
+            shortlist = state.shortlist
             return sorted(
-                numbers, key=lambda i: order_key(self.seed, cut.query, cut.texts[i], salt)
+                numbers,
+                key=lambda i: order_key(self.seed, shortlist.query, shortlist.texts[i], salt),
             )
         return list(numbers)
 
     def read_order(
         self,
-        talk: Conversation,
+        state: RerankState,
         request: Request,
-        answer: Answer,
+        answer: ChatResult,
         shown: Sequence[int],
         expected: int | None = None,
     ) -> list[int]:
@@ -186,7 +189,7 @@ class PromptReranker(Reranker):
         Raises RetrieverError where the call failed.
         """
         labels: Sequence[int] = ()
-        if self._usable(talk, answer):
+        if self._usable(state, answer):
             assert isinstance(answer, Reply)
             assert isinstance(answer.parsed, Order)
             labels = answer.parsed.order
@@ -197,35 +200,35 @@ class PromptReranker(Reranker):
             if not answer.usage.calls:  # a model of somebody's own that counts whole replies only
                 tokens_in = self.chat.count_tokens(request.messages)
                 tokens_out = estimate_text(answer.text)
-                talk.usage += Usage(
+                state.usage += Usage(
                     1, unreported=1, estimated_in=tokens_in, estimated_out=tokens_out
                 )
-            talk.unusable -= 1
+            state.unusable -= 1
         else:
             return []
         wanted = len(shown) if expected is None else expected
-        return [shown[n - 1] for n in usable_labels(labels, len(shown), wanted, talk.repairs)]
+        return [shown[n - 1] for n in usable_labels(labels, len(shown), wanted, state.repairs)]
 
-    def read_best(self, talk: Conversation, answer: Answer, shown: Sequence[int]) -> int | None:
+    def read_best(self, state: RerankState, answer: ChatResult, shown: Sequence[int]) -> int | None:
         """The text that a reply calls the best, None where it names none.
 
         Raises RetrieverError where the call failed.
         """
-        if not self._usable(talk, answer):
+        if not self._usable(state, answer):
             return None
         assert isinstance(answer, Reply)
         assert isinstance(answer.parsed, Best)
-        labels = usable_labels([answer.parsed.best], len(shown), 0, talk.repairs)
+        labels = usable_labels([answer.parsed.best], len(shown), 0, state.repairs)
         return shown[labels[0] - 1] if labels else None
 
-    def _usable(self, talk: Conversation, answer: Answer) -> bool:
-        talk.usage += answer.usage
-        talk.replies += 1
+    def _usable(self, state: RerankState, answer: ChatResult) -> bool:
+        state.usage += answer.usage
+        state.replies += 1
         if isinstance(answer, Reply):
-            talk.repairs.update(answer.repairs)
+            state.repairs.update(answer.repairs)
             return True
         if answer.cause not in UNUSABLE:
             raise RetrieverError(answer.error)
-        talk.unusable += 1
-        talk.repairs[UNUSABLE[answer.cause]] += 1
+        state.unusable += 1
+        state.repairs[UNUSABLE[answer.cause]] += 1
         return False

@@ -12,15 +12,17 @@ from functools import cache
 from importlib import resources
 from typing import Any, Self
 
+from typing_extensions import override
+
 from recallbed.chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, Usage, one_line
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from retrievers.base import RetrieverError, RunContext
-from retrievers.fusion import leg, weighted
+from retrievers.fusion import as_leg, weighted_sum
 from retrievers.hybrid import PUBLIC_DEV
 from retrievers.registry import register
-from retrievers.rerank.base import Cut, Reranked
+from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.pointwise import by_value
 from retrievers.rerank.prompting import PromptReranker
 
@@ -71,29 +73,34 @@ class QueryLikelihood(PromptReranker):
             "weight": self.weight,
         }
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        """Each cut by itself: what else is in a batch moves the last digits of a likelihood."""
-        return [self.mixed(cut, self.likelihoods(cut)) for cut in cuts]
+    @override
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        # One by one: what else is in a batch changes the last digits of a likelihood.
+        return [self.mixed(shortlist, self.likelihoods(shortlist)) for shortlist in shortlists]
 
-    def likelihoods(self, cut: Cut) -> list[float | Failure]:
+    def likelihoods(self, shortlist: Shortlist) -> list[float | Failure]:
         """The mean log-probability of the query's tokens after each text, natural logarithm."""
         if not isinstance(self.chat, TokenScorer):
-            return [Failure(Cause.NOT_SENT)] * len(cut.texts)
-        query = " " + one_line(cut.query)
-        answers = self.chat.log_probabilities([(prompt_of(text), query) for text in cut.texts])
+            return [Failure(Cause.NOT_SENT)] * len(shortlist.texts)
+        query = " " + one_line(shortlist.query)
+        answers = self.chat.log_probabilities(
+            [(prompt_of(text), query) for text in shortlist.texts]
+        )
         return [a if isinstance(a, Failure) else a.total / max(a.tokens, 1) for a in answers]
 
-    def mixed(self, cut: Cut, likelihoods: Sequence[float | Failure]) -> Reranked | RetrieverError:
+    def mixed(
+        self, shortlist: Shortlist, likelihoods: Sequence[float | Failure]
+    ) -> Reranked | RetrieverError:
         """The candidates by their mixture with the first stage."""
         scored = {i: value for i, value in enumerate(likelihoods) if not isinstance(value, Failure)}
-        legs = leg(cut.scores[list(scored)]), leg(list(scored.values()))
-        mixture = weighted(legs, (1 - self.weight, self.weight), "zscore")
+        legs = as_leg(shortlist.scores[list(scored)]), as_leg(list(scored.values()))
+        mixture = weighted_sum(legs, (1 - self.weight, self.weight), "zscore")
         found = list(likelihoods)
         for i, value in zip(scored, mixture.tolist(), strict=True):
             found[i] = value
         # What is bare text no model counts for us.
-        read = [estimate_text(f"{prompt_of(text)} {cut.query}") for text in cut.texts]
-        return by_value(cut, found, [Usage(1, unreported=1, estimated_in=n) for n in read])
+        read = [estimate_text(f"{prompt_of(text)} {shortlist.query}") for text in shortlist.texts]
+        return by_value(shortlist, found, [Usage(1, unreported=1, estimated_in=n) for n in read])
 
 
 @cache

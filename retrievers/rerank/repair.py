@@ -53,9 +53,9 @@ def usable_labels(
 
 
 def listed_before_the_cut(failure: Failure) -> list[int]:
-    """The labels that a reply gave before the output limit cut it; the last may be half a number.
+    """Return the labels of a reply truncated at the output limit; the last may be half a number.
 
-    Only from a reply that begins with the list: a list in a sentence is no answer.
+    Only a reply that begins with the list counts: a list in a sentence is no answer.
     """
     found = _LISTED.match(after_reasoning(failure.text).strip())
     return [int(n) for n in re.findall(r"-?\d+", found[1])] if found else []

@@ -13,12 +13,12 @@ from recallbed.chat_models import Request
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import Answer, Conversation, PromptReranker, Steps
+from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Best
 from retrievers.rerank.tournament import Group, tournament
 
 
-class Comparing(PromptReranker):
+class ComparisonReranker(PromptReranker):
     """Finds the best `top` of the first stage's best `depth` by comparing groups of `size`."""
 
     prompt_name = "choose.v1"
@@ -46,17 +46,17 @@ class Comparing(PromptReranker):
         """And how many places were searched for."""
         return {**super().notes(), "sound_places": self.top}
 
-    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+    def requests(self, state: RerankState, group: Group) -> list[Request]:
         """What to ask to compare a group."""
         raise NotImplementedError
 
-    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+    def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
         """Who wins by these answers; where nobody does, the first of the group."""
         raise NotImplementedError
 
-    def steps(self, talk: Conversation) -> Steps:
+    def steps(self, state: RerankState) -> Steps:
         """Ask whatever the tournament wants compared."""
-        games = tournament(range(len(talk.cut.texts)), self.top, self.size)
+        games = tournament(range(len(state.shortlist.texts)), self.top, self.size)
         won: list[int] | None = None
         while True:
             try:
@@ -64,18 +64,18 @@ class Comparing(PromptReranker):
             except StopIteration as end:
                 order: list[int] = end.value
                 return order
-            asked = [self.requests(talk, group) for group in groups]
+            asked = [self.requests(state, group) for group in groups]
             if not all(self.fits(one.messages) for requests in asked for one in requests):
                 raise RetrieverError("context too long for a group of candidates")
             answers = iter((yield [one for requests in asked for one in requests]))
             won = [
-                self.winner(talk, group, [next(answers) for _ in requests])
+                self.winner(state, group, [next(answers) for _ in requests])
                 for group, requests in zip(groups, asked, strict=True)
             ]
 
 
 @register("setwise")
-class Setwise(Comparing):
+class Setwise(ComparisonReranker):
     """Compares `size` candidates a call, shown in first-stage order."""
 
     def __init__(
@@ -97,11 +97,11 @@ class Setwise(Comparing):
         """And how many are compared at once."""
         return {**super().own_settings(), "size": self.size}
 
-    def requests(self, talk: Conversation, group: Group) -> list[Request]:
+    def requests(self, state: RerankState, group: Group) -> list[Request]:
         """One call a group."""
-        return [self.request(talk, group, Best)]
+        return [self.request(state, group, Best)]
 
-    def winner(self, talk: Conversation, group: Group, answers: Sequence[Answer]) -> int:
+    def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
         """Whom the reply names."""
-        found = self.read_best(talk, answers[0], group)
+        found = self.read_best(state, answers[0], group)
         return group[0] if found is None else found

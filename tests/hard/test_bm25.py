@@ -13,7 +13,7 @@ from analysis.metrics import above_tied, display_order, ranked, recall_at
 from indexes.weighting import VARIANTS
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import parse_configurations
-from retrievers import Retriever, find, names
+from retrievers import RETRIEVERS, Retriever
 from retrievers.bm25 import BM25
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
@@ -176,7 +176,11 @@ def test_row_04_wordless_memories_beside_others_change_no_winner() -> None:
 
 
 MODELS = ("dense", "minilm")
-NO_MODEL = [n for n in names() if n not in MODELS and not issubclass(find(n), Reranker)]
+NO_MODEL = [
+    n
+    for n in RETRIEVERS.names()
+    if n not in MODELS and not issubclass(RETRIEVERS.find(n), Reranker)
+]
 
 
 @pytest.mark.parametrize("retriever", NO_MODEL)

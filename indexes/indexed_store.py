@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from indexes.base import Index
 from indexes.choose import open_index
 from indexes.errors import IndexingError, NotAnIndex
-from indexes.files import cannot_be_written, identity
+from indexes.files import cannot_be_written, index_hash
 from recallbed.corpus.fields import Fields
 from recallbed.corpus.jsonl import Repairs, read_jsonl
 from recallbed.errors import UserError
@@ -166,11 +166,11 @@ def write_texts(folder: Path, memories: Sequence[StoredMemory], build: str) -> N
 
 def write_header(folder: Path, header: StoreHeader) -> None:
     """Write the header, last of all: a folder without one is no store."""
-    whole = replace(header, index=identity(folder / INDEX))
+    whole = replace(header, index=index_hash(folder / INDEX))
     write_atomically(folder / HEADER, seal(canonical(asdict(whole)).encode()))
 
 
-class MemoryStore:
+class IndexedStore:
     """An opened store: one build, whatever takes its place meanwhile.
 
     Raises NotAnIndex where `path` is none, or a damaged one, or is built again and again while it
@@ -200,7 +200,7 @@ class MemoryStore:
                 f"{self.path}: the index holds {len(self.index)} memories, its header says"
                 f" {self.header.count}. Build it again"
             )
-        if self.header.index not in (None, identity(self.path / INDEX)):
+        if self.header.index not in (None, index_hash(self.path / INDEX)):
             raise NotAnIndex(f"{self.path}: the index is of another build. Build it again")
         with self._reading():
             # Kept open, so that the texts stay those of the index. No one writes to this file.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 _OPTIONAL = ("matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "twython")
 
 
-class Parts(NamedTuple):
+class NltkFunctions(NamedTuple):
     """What is used of NLTK."""
 
     split_words: Callable[[str], list[str]]
@@ -46,7 +46,7 @@ class _Hidden(MetaPathFinder):
 _loading = threading.Lock()
 
 
-def nltk_parts() -> Parts:
+def nltk_functions() -> NltkFunctions:
     """Load the parts, once.
 
     If nltk was not loaded before, it is not left in `sys.modules` either: whoever imports it later
@@ -57,7 +57,7 @@ def nltk_parts() -> Parts:
 
 
 @cache
-def _parts() -> Parts:
+def _parts() -> NltkFunctions:
     if "nltk" in sys.modules:
         return _load()
     hidden = _Hidden()
@@ -70,8 +70,8 @@ def _parts() -> Parts:
             del sys.modules[name]
 
 
-def _load() -> Parts:
+def _load() -> NltkFunctions:
     stem, tokenize = (importlib.import_module(f"nltk.{name}") for name in ("stem", "tokenize"))
-    return Parts(
+    return NltkFunctions(
         tokenize.NLTKWordTokenizer().tokenize, stem.PorterStemmer().stem, stem.SnowballStemmer
     )

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from nltk.stem import PorterStemmer, SnowballStemmer
 
-from indexes.nltk_parts import nltk_parts
+from indexes.nltk_functions import nltk_functions
 from tests.kit import ROOT
 
 HEAVY = ("sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib")
 
 
 def test_they_are_those_of_nltk_if_it_is_loaded_already() -> None:
-    assert nltk_parts().snowball is SnowballStemmer
-    assert nltk_parts().porter("relational") == PorterStemmer().stem("relational") == "relat"
-    assert nltk_parts().split_words("I don't.") == ["I", "do", "n't", "."]
+    assert nltk_functions().snowball is SnowballStemmer
+    assert nltk_functions().porter("relational") == PorterStemmer().stem("relational") == "relat"
+    assert nltk_functions().split_words("I don't.") == ["I", "do", "n't", "."]
 
 
 def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
 def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
     program = (
         "import sys\n"
-        "from indexes.nltk_parts import nltk_parts\n"
-        "stem = nltk_parts().snowball('russian').stem\n"
+        "from indexes.nltk_functions import nltk_functions\n"
+        "stem = nltk_functions().snowball('russian').stem\n"
         "assert not {'nltk', 'scipy', 'sklearn'} & set(sys.modules)\n"
         "import scipy.stats\n"
         "from nltk.metrics.association import fisher_exact\n"
