@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from retrievers.overlap import Overlap
-from retrievers.rerank.base import Cut, Reranked, Reranker
+from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task3 import predict, sweep, tune
 from tests.kit import WriteRelease
 
@@ -72,11 +72,11 @@ class RemembersReranking(Reranker):
         super().__init__("overlap", 2)
         self.seen = 0
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> Any:
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> Any:
         found = []
-        for cut in cuts:
+        for shortlist in shortlists:
             self.seen += 1
-            values = np.arange(len(cut.texts))
+            values = np.arange(len(shortlist.texts))
             found.append(Reranked(values if self.seen % 2 else -values))
         return found
 

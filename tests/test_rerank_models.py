@@ -43,7 +43,7 @@ def crossing(folder: Path, **settings: Any) -> CrossEncoderReranker:
     return CrossEncoderReranker.over(Overlap(), model=str(folder), device="cpu", **settings)
 
 
-def cut_of(query: str, texts: tuple[str, ...]) -> Shortlist:
+def shortlist_of(query: str, texts: tuple[str, ...]) -> Shortlist:
     return Shortlist(query, texts, -np.arange(len(texts), dtype=np.float64))
 
 
@@ -72,14 +72,14 @@ def test_the_order_is_that_of_the_library(encoder: Path) -> None:
     scored = crossing(encoder).score(QUERY, [Memory(text) for text in TEXTS])
     assert isinstance(scored, Scored)
     assert np.argsort(np.negative(scored.scores)).tolist() == np.argsort(-expected).tolist()
-    [found] = crossing(encoder).rerank_all([cut_of(QUERY, TEXTS)])
+    [found] = crossing(encoder).rerank_all([shortlist_of(QUERY, TEXTS)])
     assert 1 / (1 + np.exp(-np.array(values(found)))) == pytest.approx(expected, abs=1e-6)
 
 
 def test_outputs_that_a_sigmoid_would_round_to_one_do_not_tie(encoder: Path) -> None:
     reranker = crossing(encoder)
     scale_output(reranker, 1000.0)
-    [found] = reranker.rerank_all([cut_of(QUERY, TEXTS)])
+    [found] = reranker.rerank_all([shortlist_of(QUERY, TEXTS)])
     assert len(set(np.asarray(values(found), np.float32))) == len(TEXTS)
 
 
@@ -93,18 +93,18 @@ def scale_output(reranker: CrossEncoderReranker, scale: float) -> None:
 
 
 def test_batches_and_neighbours_change_nothing_hard_case_18(encoder: Path) -> None:
-    cuts = [cut_of(query, TEXTS) for query in QUERIES]
-    by_size = [crossing(encoder, batch_size=n).rerank_all(cuts) for n in (1, 3, 64)]
+    shortlists = [shortlist_of(query, TEXTS) for query in QUERIES]
+    by_size = [crossing(encoder, batch_size=n).rerank_all(shortlists) for n in (1, 3, 64)]
     for found in zip(*by_size, strict=True):
         first, *others = map(values, found)
         for other in others:
             assert other == pytest.approx(first, abs=1e-5)
     # Bit by bit, whatever else is scored and in whatever order the first stage gave them.
     reranker = crossing(encoder)
-    together = [values(found) for found in reranker.rerank_all(cuts)]
-    alone = [values(*reranker.rerank_all([cut])) for cut in cuts]
+    together = [values(found) for found in reranker.rerank_all(shortlists)]
+    alone = [values(*reranker.rerank_all([shortlist])) for shortlist in shortlists]
     assert together == alone
-    [turned] = reranker.rerank_all([cut_of(QUERY, TEXTS[::-1])])
+    [turned] = reranker.rerank_all([shortlist_of(QUERY, TEXTS[::-1])])
     assert values(turned)[::-1] == together[0]
 
 
@@ -145,7 +145,7 @@ def test_pairs_equal_after_truncation_are_scored_once_whatever_their_rows(encode
 
     reranker._loaded.predict = by_row
     texts = ("tea " * 60 + "cat", "cat", "tea " * 60 + "kettle", " cat ", "kettle")
-    [found] = reranker.rerank_all([cut_of("tea", texts)])
+    [found] = reranker.rerank_all([shortlist_of("tea", texts)])
     scores = values(found)
     assert scores[0] == scores[2]
     assert scores[1] == scores[3]
@@ -181,7 +181,7 @@ def test_half_precision_weights_are_read_in_float32(encoder: Path, tmp_path: Pat
     )
     AutoTokenizer.from_pretrained(encoder).save_pretrained(half)
     reranker = crossing(half)
-    [found] = reranker.rerank_all([cut_of(QUERY, TEXTS)])
+    [found] = reranker.rerank_all([shortlist_of(QUERY, TEXTS)])
     assert reranker._loaded.dtype == torch.float32
     exact = np.array(values(found))
     assert (exact != torch.tensor(exact).to(torch.bfloat16).double().numpy()).any()
@@ -292,7 +292,7 @@ def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
     exact = np.array([log_probability(language, prompt_of(text), QUERY) for text in TEXTS])
     reranker = likely(language, weight=0.3)
     assert reranker.likelihoods(cut) == pytest.approx(exact, abs=1e-4)
-    [found] = reranker.rerank_all([cut])
+    [found] = reranker.rerank_all([shortlist])
     assert not isinstance(found, RetrieverError)
     mixture = 0.7 * first / first.std() + 0.3 * exact / exact.std()
     gaps = np.asarray(found.values) - np.mean(found.values)
@@ -304,7 +304,7 @@ def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
     language: LocalModel,
 ) -> None:
     cut = Shortlist(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
-    [none], [alone] = (likely(language, weight=w).rerank_all([cut]) for w in (0.0, 1.0))
+    [none], [alone] = (likely(language, weight=w).rerank_all([shortlist]) for w in (0.0, 1.0))
     assert np.sign(np.diff(values(none))).tolist() == [-1, 0, -1]
     found = likely(language).likelihoods(cut)
     assert np.argsort(values(alone)).tolist() == np.argsort(found).tolist()
@@ -316,23 +316,23 @@ def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
 def test_what_is_too_long_is_counted_and_never_scored_hard_case_43(language: LocalModel) -> None:
     long = ("tea " * 300, "coffee " * 300)
     reranker = likely(language)
-    [found] = reranker.rerank_all([cut_of(QUERY, (long[0], TEXTS[0], long[1], *TEXTS[1:3]))])
+    [found] = reranker.rerank_all([shortlist_of(QUERY, (long[0], TEXTS[0], long[1], *TEXTS[1:3]))])
     assert not isinstance(found, RetrieverError)
     assert found.repairs == {"context too long": 2}
     assert (found.usage.calls, found.usage.unreported) == (3, 3)
     scores = np.array(values(found))
     assert min(scores[[1, 3, 4]]) > scores[0] > scores[2]
-    [failed] = reranker.rerank_all([cut_of("tea " * 300, TEXTS)])
+    [failed] = reranker.rerank_all([shortlist_of("tea " * 300, TEXTS)])
     assert isinstance(failed, RetrieverError)
     assert failed.cause == "context too long"
 
 
 def test_the_cut_alone_decides_a_value_to_the_last_digit(language: LocalModel) -> None:
-    cuts = [cut_of(query, TEXTS) for query in QUERIES]
+    shortlists = [shortlist_of(query, TEXTS) for query in QUERIES]
     reranker = likely(language)
-    together = [values(found) for found in reranker.rerank_all(cuts)]
-    assert together == [values(*reranker.rerank_all([cut])) for cut in cuts]
-    turned = Shortlist(QUERY, TEXTS[::-1], cuts[0].scores[::-1])
+    together = [values(found) for found in reranker.rerank_all(shortlists)]
+    assert together == [values(*reranker.rerank_all([shortlist])) for shortlist in shortlists]
+    turned = Shortlist(QUERY, TEXTS[::-1], shortlists[0].scores[::-1])
     assert values(*reranker.rerank_all([turned]))[::-1] == together[0]
 
 
@@ -347,7 +347,7 @@ def test_equal_prompts_are_read_once_whatever_their_rows(
 
     monkeypatch.setattr(language, "_forward", by_row)
     texts = ("Prefers green tea", "Has a cat", " Prefers  green\ttea", "Runs", "Has a\ncat")
-    [cut] = [cut_of(QUERY, texts)]
+    [shortlist] = [shortlist_of(QUERY, texts)]
     found = likely(language).likelihoods(cut)
     assert found[0] == found[2]
     assert found[1] == found[4]
@@ -368,7 +368,7 @@ def test_who_can_tell_no_likelihood_is_told_at_once(language: LocalModel) -> Non
     address = chat_model("openai:some", base_url="http://127.0.0.1:9/v1", api_key="none")
     with pytest.raises(UserError, match="some tells no log-probabilities"):
         likely(address)
-    [found] = likely(DryRun(language)).rerank_all([cut_of(QUERY, TEXTS)])
+    [found] = likely(DryRun(language)).rerank_all([shortlist_of(QUERY, TEXTS)])
     assert isinstance(found, RetrieverError)
     assert found.cause == "not sent"
 

@@ -18,7 +18,7 @@ from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.settings_file import SettingsFile, read_settings, write_settings
 from retrievers.base import RetrieverError, RunContext
 from retrievers.overlap import Overlap
-from retrievers.rerank.base import Cut, Reranked, Reranker
+from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task3 import leg_scores, predict, sweep, tune
 from task3.folds import folds_of
 from task3.grid import configured, parse_grid
@@ -451,5 +451,5 @@ class Upside(Reranker):
     def __init__(self, first_stage: str = "overlap") -> None:
         super().__init__(first_stage, 2)
 
-    def rerank_all(self, cuts: Sequence[Cut]) -> list[Reranked | RetrieverError]:
-        return [Reranked(np.arange(len(cut.texts))) for cut in cuts]
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        return [Reranked(np.arange(len(shortlist.texts))) for shortlist in shortlists]
