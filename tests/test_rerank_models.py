@@ -288,10 +288,10 @@ def log_probability(model: LocalModel, prompt: str, query: str) -> float:
 
 def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
     first = np.array([3.0, 2.0, 2.0, 0.5])
-    cut = Shortlist(QUERY, TEXTS, first)
+    shortlist = Shortlist(QUERY, TEXTS, first)
     exact = np.array([log_probability(language, prompt_of(text), QUERY) for text in TEXTS])
     reranker = likely(language, weight=0.3)
-    assert reranker.likelihoods(cut) == pytest.approx(exact, abs=1e-4)
+    assert reranker.likelihoods(shortlist) == pytest.approx(exact, abs=1e-4)
     [found] = reranker.rerank_all([shortlist])
     assert not isinstance(found, RetrieverError)
     mixture = 0.7 * first / first.std() + 0.3 * exact / exact.std()
@@ -303,10 +303,10 @@ def test_the_mixture_is_that_of_standard_scores(language: LocalModel) -> None:
 def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
     language: LocalModel,
 ) -> None:
-    cut = Shortlist(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
+    shortlist = Shortlist(QUERY, TEXTS, np.array([3.0, 2.0, 2.0, 0.5]))
     [none], [alone] = (likely(language, weight=w).rerank_all([shortlist]) for w in (0.0, 1.0))
     assert np.sign(np.diff(values(none))).tolist() == [-1, 0, -1]
-    found = likely(language).likelihoods(cut)
+    found = likely(language).likelihoods(shortlist)
     assert np.argsort(values(alone)).tolist() == np.argsort(found).tolist()
     for weight in (-0.1, 1.1, float("nan")):
         with pytest.raises(UserError, match="the likelihood's share"):
@@ -348,7 +348,7 @@ def test_equal_prompts_are_read_once_whatever_their_rows(
     monkeypatch.setattr(language, "_forward", by_row)
     texts = ("Prefers green tea", "Has a cat", " Prefers  green\ttea", "Runs", "Has a\ncat")
     [shortlist] = [shortlist_of(QUERY, texts)]
-    found = likely(language).likelihoods(cut)
+    found = likely(language).likelihoods(shortlist)
     assert found[0] == found[2]
     assert found[1] == found[4]
     assert len(set(found)) == 3

@@ -56,8 +56,10 @@ class Unprepared(Overlap):
 class Backwards(Reranker):
     """Reverses the first stage."""
 
-    def rerank_all(self, cuts: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
-        return [Reranked([float(i) for i in range(len(cut.texts))]) for cut in cuts]
+    def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
+        return [
+            Reranked([float(i) for i in range(len(shortlist.texts))]) for shortlist in shortlists
+        ]
 
 
 def line_of(method: Any, word: str) -> str:
