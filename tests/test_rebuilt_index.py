@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from indexes import memory_store
+from indexes import indexed_store
 from indexes.build import app as build_app
 from indexes.choose import open_index
 from indexes.errors import NotAnIndex
@@ -69,7 +69,7 @@ def test_a_store_replaced_while_it_is_read_is_of_one_build(
             build(store, "beta")
         return index
 
-    monkeypatch.setattr(memory_store, "open_index", interrupted)
+    monkeypatch.setattr(indexed_store, "open_index", interrupted)
     opened = IndexedStore(store)
     if when == "after opening":
         build(store, "beta")
@@ -88,8 +88,8 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
         build(store, "beta")
         return open_index(path, address)
 
-    monkeypatch.setattr(memory_store, "open_index", interrupted)
-    monkeypatch.setattr(memory_store, "_PAUSE", 0)
+    monkeypatch.setattr(indexed_store, "open_index", interrupted)
+    monkeypatch.setattr(indexed_store, "_PAUSE", 0)
     with pytest.raises(NotAnIndex, match="is built again while it is opened"):
         IndexedStore(store)
 

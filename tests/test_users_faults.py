@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -57,7 +58,7 @@ class Backwards(Reranker):
     """Reverses the first stage."""
 
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
-        return [
+        return [Reranked(np.arange(len(shortlist.texts))) for shortlist in shortlists]
             Reranked([float(i) for i in range(len(shortlist.texts))]) for shortlist in shortlists
         ]
 
