@@ -36,7 +36,7 @@ from pathlib import Path
 sys.path.insert(0, "")
 from typer.testing import CliRunner
 from indexes.build import app
-from indexes.indexed_store import MemoryStore
+from indexes.indexed_store import IndexedStore
 place = Path(sys.argv[1])
 store, file = place / "store", place.parent / "memories.jsonl"
 
@@ -49,7 +49,7 @@ def build(count):
 assert build(100).exit_code == 0
 for count in range(200, 3000, 140):
     built = build(count)
-    held = MemoryStore(store)
+    held = IndexedStore(store)
     assert sum(map(len, held.all_memories())) == held.header.count
     assert [p.name for p in place.iterdir()] == ["store"], list(place.iterdir())
     if built.exit_code:

@@ -59,8 +59,6 @@ class Backwards(Reranker):
 
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
         return [Reranked(np.arange(len(shortlist.texts))) for shortlist in shortlists]
-            Reranked([float(i) for i in range(len(shortlist.texts))]) for shortlist in shortlists
-        ]
 
 
 def line_of(method: Any, word: str) -> str:
