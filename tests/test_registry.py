@@ -377,7 +377,7 @@ def test_a_sweep_with_workers_finds_the_users_class_and_is_shadowed_by_nothing(
     words = ["--retriever", "mine=shout:Shout", "--data", str(release), "--distractors", "1"]
     done = subprocess.run(
         [
-            *(sys.executable, "-P", "-c", "from task3.sweep import main; main()"),
+            *(sys.executable, "-P", "-c", "from task3.sweep import app; app()"),
             *(*words, "--workers", "2", "--out", "run"),
         ],
         cwd=home,
