@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test cover lint curve docs clean
+.PHONY: sweep test cover lint curve docs docs-commands clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -32,6 +32,10 @@ curve: $(VENV)/.test
 # The pages of docs/ and the API reference as a site in build/site. Broken links and anchors fail.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --clean
+
+# Runs the commands of README.md and docs/ that can be run anywhere, the slow ones too.
+docs-commands: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m tests.docs_commands
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

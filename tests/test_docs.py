@@ -1,58 +1,60 @@
-"""What the docs tell a reader to type works as they say."""
+"""README.md and docs/: the commands that a reader is told to type exist and work as shown."""
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.docs_commands import blocks, check, command_lines, name_of, pages, run_page
 from tests.kit import ROOT
 
-
-def blocks(page: str, language: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+PAGES = pages()
 
 
-def call(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_shown_is_accepted(page: Path) -> None:
+    wrong = []
+    for line, command, whole in command_lines(page):
+        try:
+            check(command, whole)
+        except (ValueError, ImportError, OSError) as error:
+            wrong.append(f"{name_of(page)}:{line}: {command}: {error}")
+    assert not wrong, "\n".join(wrong)
 
 
-def test_the_worked_example_runs_as_written(tmp_path: Path) -> None:
-    _, example, tests = blocks("docs/adding_a_retriever.md", "python")
-    [command] = blocks("docs/adding_a_retriever.md", "sh")
-    (tmp_path / "prefixes.py").write_text(example, encoding="utf-8")
-    (tmp_path / "test_prefixes.py").write_text(tests, encoding="utf-8")
-    words = command.split()
-    assert words[:3] == ["python", "-m", "task3.sweep"]
-    done = call([sys.executable, *words[1:]], tmp_path)
-    assert "Prefixes" in done.stderr
-    assert (tmp_path / "runs" / "prefixes" / "curve.png").exists()
-    found = call([sys.executable, "-m", "pytest", "-q", "test_prefixes.py"], tmp_path).stdout
-    assert "10 passed" in found
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("make nothing", "no target nothing"),
+        ("python -m task3.sweep --retriver bm25", "No such option"),
+        ("python -m task3.sweep --pools", "--pools"),
+        ("python benchmarks/bm25.py --speed", "no option --speed"),
+        ("rm -r docs", "unknown program rm"),
+    ],
+)
+def test_a_wrong_command_is_found(line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(line)
 
 
-def test_the_ten_lines_are_the_file() -> None:
-    shown = blocks("docs/adding_a_retriever.md", "python")[0]
+RUNNABLE = [page for page in PAGES if any(b.language == "sh" and not b.mark for b in blocks(page))]
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_commands_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> None:
+    assert run_page(page, tmp_path, slow=False) > 0
+
+
+def test_the_shortest_retriever_shown_is_the_file() -> None:
+    shown = next(
+        b.text for b in blocks(ROOT / "docs/adding_a_retriever.md") if b.language == "python"
+    )
     source = (ROOT / "retrievers" / "overlap.py").read_text(encoding="utf-8")
     without_docstrings = re.sub(r'\n? *"""[^"]*"""\n', "\n", source)
     assert re.sub(r"\n+", "\n", without_docstrings).strip() == re.sub(r"\n+", "\n", shown).strip()
 
 
-def test_links_and_pictures_of_the_pages_exist() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
-def test_the_readmes_commands_are_targets_of_the_makefile() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    targets = set(re.findall(r"(?:^ {4}|`)make (\w+)", text, re.MULTILINE))
-    assert {"sweep", "test"} <= targets
-    for target in targets:
-        call(["make", "--dry-run", target], ROOT)
+def test_links_and_pictures_of_the_readme_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text("utf-8")):
+        assert (ROOT / target).exists(), target

@@ -39,7 +39,6 @@ from retrievers.overlap import Overlap
 from tests.kit import ROOT
 from tests.perfect_assistant import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
-from tests.test_docs import blocks, call
 
 OURS = ["full-dialogue", "gold-memory", "mem0", "none", "turns"]
 NO_MODEL = ["full-dialogue", "gold-memory", "none", "turns"]
@@ -608,19 +607,6 @@ def test_what_fills_a_slot_is_not_filled_itself() -> None:
 
 
 # --- the page
-
-
-def test_the_pages_example_runs_as_written(tmp_path: Path) -> None:
-    own, contract = blocks("docs/memory_systems.md", "python")
-    [command] = blocks("docs/memory_systems.md", "sh")
-    (tmp_path / "sentences.py").write_text(own, encoding="utf-8")
-    (tmp_path / "test_sentences.py").write_text(contract, encoding="utf-8")
-    words = command.split()
-    assert words[:3] == ["python", "-m", "task1.run"]
-    done = call([sys.executable, *words[1:]], tmp_path)
-    assert re.search(r"[1-9]\d* memories; [1-9]\d* ADD, 0 UPDATE", done.stdout + done.stderr)
-    found = call([sys.executable, "-m", "pytest", "-q", "test_sentences.py"], tmp_path).stdout
-    assert "13 passed" in found
 
 
 def test_the_page_has_every_system_and_setting() -> None:
