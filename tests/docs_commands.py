@@ -32,7 +32,7 @@ SERVER = "http://127.0.0.1:8000/v1"
 OTHER_PROGRAMS = {".", "cat", "cp", "head", "llama-server", "ollama", "pip", "pytest", "vllm"}
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>slow|not run): (?P<reason>.+?) -->\n+)?"
-    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
