@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.testing import CliRunner
 
+from recallbed import cli
 from recallbed.corpus import sample_root
 from tests.kit import ROOT
 from tests.scripted_server import Call, scripted_server
@@ -117,8 +118,7 @@ def check(line: str, whole: bool = True) -> None:
 def command_of(words: list[str]) -> tuple[typer.Typer, list[str]]:
     """The app that the words call, and the words after it."""
     if words[0] == "recallbed":
-        [script] = metadata.entry_points(group="console_scripts", name="recallbed")
-        return script.load(), words[1:]
+        return cli.app, words[1:]
     module = import_module(words[2])
     if not hasattr(module, "app"):  # it only calls the `main` of another
         module = sys.modules[module.main.__module__]

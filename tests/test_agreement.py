@@ -1,7 +1,6 @@
 """Agreement of two raters: by hand, against scikit-learn and scipy, and through the command."""
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,6 @@ from judges.agreement import compare, describe
 from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
 from recallbed.errors import DataError, UserError
-from tests.kit import ROOT
 
 
 def table_of(a: Iterable[int], b: Iterable[int], levels: int) -> np.ndarray:
@@ -271,17 +269,3 @@ def test_the_command_prints_json_and_ends_with_2_for_a_users_mistake(tmp_path: P
     absent = run(a, "nowhere.jsonl", cwd=tmp_path)
     assert absent.returncode == 2
     assert "nowhere.jsonl" in absent.stderr
-
-
-def test_the_numbers_of_the_docs_come_from_the_command_beside_them(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
-    files = dict(re.findall(r"`(\w+\.jsonl)`:\n\n```json\n(.*?)```", text, re.DOTALL))
-    assert set(files) == {"judge.jsonl", "people.jsonl"}
-    for name, content in files.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    [(command, shown)] = re.findall(
-        r"```sh\npython -m judges\.agreement (.*?)\n```\n\n```text\n(.*?)```", text, re.DOTALL
-    )
-    done = run(*command.split(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == shown

@@ -25,6 +25,7 @@ def test_every_command_shown_is_accepted(page: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("recallbed swep --retriever bm25", "No such command"),
         ("make nothing", "no target nothing"),
         ("python -m task3.sweep --retriver bm25", "No such option"),
         ("python -m task3.sweep --pools", "--pools"),
