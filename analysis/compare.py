@@ -230,10 +230,5 @@ def _table(sides: Sequence[tuple[Run, str]], results: Sequence[Mapping[str, Any]
     return table
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

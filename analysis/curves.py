@@ -367,10 +367,5 @@ def curves(
         note(*gaps(read, k))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

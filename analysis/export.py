@@ -322,10 +322,5 @@ def export(
         say(*kinds[what](run, data, out, note))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

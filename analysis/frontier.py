@@ -295,10 +295,5 @@ def command(
         say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -4,7 +4,7 @@ No module can be imported by this name; the console script names `analysis.impor
 """
 
 # ruff: noqa: N999
-from analysis.importing import main
+from analysis.importing import app
 
 if __name__ == "__main__":
-    main()
+    app()

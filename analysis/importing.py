@@ -234,10 +234,5 @@ def command(
         print_table(out, summary)
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -132,10 +132,5 @@ def raise_not_empty(settings: dict[str, Any]) -> None:
     )
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

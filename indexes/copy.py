@@ -147,10 +147,5 @@ def _agreement(source: Index[Any], target: Milvus, vectors: Vectors) -> float | 
     return sum(shares) / len(shares)
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -107,10 +107,5 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
     ]
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

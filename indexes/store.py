@@ -116,10 +116,5 @@ def prune(
         say(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -206,10 +206,5 @@ def command(
             say(*describe(result))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

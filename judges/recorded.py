@@ -272,10 +272,5 @@ def describe(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from (f"  unreadable: {fault['fault']}" for fault in one["unreadable"])
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

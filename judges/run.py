@@ -47,8 +47,8 @@ def judge_all(
     folder that holds another run, where the budget is reached (what came is kept), and where not
     one item could be judged.
     """
-    with open_chats(options.chats) as chats:
-        chat = chats(options.chat_model)
+    with open_chats(options.chat) as chats:
+        chat = chats(options.model)
         work = make(chat)
         fingerprint = {
             "task": f"{task}, judged",
@@ -57,7 +57,7 @@ def judge_all(
             "code": code_identity(),
             "libraries": versions(sorted(chat.libraries)),
         }
-        path, on_existing = options.out, options.on_existing
+        path, on_existing = options.run.out, options.run.on_existing
         if path is None:
             path = Path("runs") / f"{task}-judge-{short_hash(fingerprint)}"
             on_existing = "resume" if on_existing == "refuse" else on_existing
@@ -66,8 +66,8 @@ def judge_all(
                 folder,
                 {name: partial(_done, judge) for name, judge in work.items.items()},
                 label=f"{task}, judge",
-                in_flight=options.chats.in_flight,
-                retry_failed=options.retry_failed,
+                in_flight=options.chat.in_flight,
+                retry_failed=options.run.retry_failed,
             )
             rows = folder.rows
         sums = {key: sum(row[key] for row in rows) for key in ("calls", "tokens_in", "tokens_out")}
@@ -77,7 +77,7 @@ def judge_all(
         causes = Failures(row["error"] for row in rows)
         raise UserError(f"{path}: none of {len(rows)} items could be judged ({causes})")
     facts = {
-        "model": options.chat_model,
+        "model": options.model,
         "votes": options.votes,
         "folder": str(path),
         **sums,
@@ -88,8 +88,8 @@ def judge_all(
 
 def plan_all(options: JudgeOptions, make: Callable[[ChatModel], Work]) -> Mapping[str, Plan]:
     """By the model's name, what `judge_all` would send. Nothing is sent, and no folder written."""
-    with open_chats(options.chats) as chats:
-        for judge in make(chats(options.chat_model)).items.values():
+    with open_chats(options.chat) as chats:
+        for judge in make(chats(options.model)).items.values():
             judge()
         return chats.plans()
 

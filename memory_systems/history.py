@@ -89,10 +89,5 @@ def _line(item: MemoryItem) -> str:
     return " ".join(one_line(part) for part in parts if part)
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from indexes.embedding_store import choose_store
 from memory_systems.base import Action, MemorySystem, Operation, SystemContext, SystemFailure
 from memory_systems.item_json import item_json, operations_json, writable
 from memory_systems.options import TaskOptions
@@ -61,9 +60,16 @@ class Parts:
         self._options, self._class_name, self._chats = options, class_name, chats
         self.models: dict[str, ChatModel] = {}
         self.chat = self._named(options.chat_model) if options.chat_model else None
+<<<<<<< HEAD
         run = RunContext(options.seed, store=lambda: choose_store(None), chats=self._named)
         self._configuration = next(c for c in options.configurations if c.label == options.label)
         self.retriever = build_retrievers(options.configurations, run)[options.label]
+=======
+        configurations, self._label = options.retrievers.configurations, options.retrievers.chosen
+        run = options.retrievers.context(options.seed, chats=self._named)
+        self._configuration = next(c for c in configurations if c.label == self._label)
+        self.retriever = build_retrievers(configurations, run)[self._label]
+>>>>>>> 4510179 (Options of judges, scores and memory systems are declared once; --judge-model in every score)
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
 
     def _named(self, name: str) -> ChatModel:
@@ -96,7 +102,7 @@ class Parts:
         return {
             "system": dict(describe_system(self._class_name, system)),
             "retriever": {
-                "label": self._options.label,
+                "label": self._label,
                 **describe_retriever(self._configuration, self.retriever),
             },
             "chat_model": chat and {"name": chat.name, **chat.settings()},
@@ -111,7 +117,7 @@ class Parts:
         return {
             "system": self._options.system,
             "about": about if self.models else f"no model: {about}",
-            "retriever": f"{self._options.label} ({self._configuration.name})",
+            "retriever": f"{self._label} ({self._configuration.name})",
             "chat_models": sorted(self.models),
         }
 
@@ -184,7 +190,7 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
     Raises UserError for faulty options, for a folder that holds another run, where the budget is
     reached, and where not one row could be done.
     """
-    with open_chats(options.chats) as chats:
+    with open_chats(options.chat) as chats:
         parts = open_parts(options, task.systems, chats)
         fingerprint = {
             "task": task.name,
@@ -192,7 +198,7 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
             "settings": dict(task.settings),
             **parts.fingerprint(),
         }
-        path, on_existing = options.out, options.on_existing
+        path, on_existing = options.run.out, options.run.on_existing
         if path is None:
             name = file_name(f"{task.name}-{options.system}")[:60]
             path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
@@ -206,9 +212,9 @@ def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
                     folder,
                     {name: partial(_do, parts, task, name) for name in task.rows},
                     label=f"{task.name} {options.system}",
-                    in_flight=options.chats.in_flight,
-                    retry_failed=options.retry_failed,
-                    keep_going=options.keep_going,
+                    in_flight=options.chat.in_flight,
+                    retry_failed=options.run.retry_failed,
+                    keep_going=options.run.keep_going,
                 )
             summary = _finish(folder, task, parts)
     if not summary["rows"]["done"]:
@@ -222,7 +228,7 @@ def plan_task(options: TaskOptions, task: Task[R]) -> Mapping[str, Plan]:
 
     Raises UserError as `run_task` does, and where no model would be asked.
     """
-    with open_chats(replace(options.chats, dry_run=True)) as chats:
+    with open_chats(replace(options.chat, dry_run=True)) as chats:
         parts = open_parts(options, task.systems, chats)
         with progress(f"{task.name}, dry run", len(task.rows)) as advance:
             for name in task.rows:
@@ -301,7 +307,7 @@ def run_command(options: TaskOptions, task: Task[R]) -> Outcome | None:
 
     With --json stdout has JSON alone, and the lines go to stderr. None after a dry run.
     """
-    if options.chats.dry_run:
+    if options.chat.dry_run:
         plans = plan_task(options, task)
         if options.as_json:
             say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))

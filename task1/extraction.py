@@ -17,7 +17,7 @@ SYSTEMS = {"extractive": "task1.extractive:Extractive"}
 
 def extraction_task(options: TaskOptions) -> Task[Task1Row]:
     """The rows that the options name. References aren't opened. Raises DataError."""
-    inputs = read_inputs(options.data, options.split, TASK1, options.limit)
+    inputs = read_inputs(options.data.data, options.data.split, TASK1, options.data.limit)
     return Task(
         name="task1",
         rows=inputs.rows,

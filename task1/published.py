@@ -192,10 +192,5 @@ def _on_board(stem: str, board: Iterable[str]) -> str | None:
     return next((name for name in board if name.lower().replace(" ", "-") == stem), None)
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

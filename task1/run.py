@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from memory_systems.options import TaskOptions, task_options
+from memory_systems.options import TaskOptions
 from recallbed.harness.app import App
+from recallbed.harness.run_options import KEPT
 
 app = App()
 
 
-@app.command()
-@task_options
+@app.command(
+    on_stop=KEPT,
+    examples=(
+        "recallbed task1 run --system turns",
+        "recallbed task1 run --system mem0 --chat-model openai:MODEL --limit 20",
+    ),
+)
 def run(options: TaskOptions) -> None:
-    """Have a memory system read each dialogue, and write down what it remembers of it.
+    """Extract memories from dialogues with a memory system.
 
-    The run folder holds predictions.jsonl, rows.jsonl with every operation, summary.json,
-    manifest.json and the store, memory.sqlite. `--system extractive` is this task's own: it asks no
-    model, and quotes the user turns that the retriever puts first.
+    Writes predictions.jsonl, rows.jsonl with every operation, summary.json, manifest.json and the
+    store, memory.sqlite. --system extractive asks no model: it quotes the user turns that the
+    retriever ranks first.
     """
     from memory_systems.run import run_command
     from task1.extraction import extraction_task
@@ -23,10 +29,5 @@ def run(options: TaskOptions) -> None:
     run_command(options, extraction_task(options))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

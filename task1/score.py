@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memory_scoring.score_options import ScoreOptions, score_options
+from judges.options import kept_if_judged
+from memory_scoring.score_options import ScoreOptions
 from recallbed.harness.app import App
 
 if TYPE_CHECKING:
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command()
-@score_options
+@app.command(
+    on_stop=kept_if_judged,
+    examples=(
+        "recallbed task1 score runs/a/predictions.jsonl",
+        "recallbed task1 score FILE.jsonl --scorer judge --judge-model openai:MODEL",
+    ),
+)
 def score(options: ScoreOptions) -> None:
-    """Score predicted memories: precision, recall and F1 averaged over sessions.
+    """Score extracted memories: precision, recall and F1, averaged over sessions.
 
-    Sessions without a sound row are counted by cause and enter no average. No fault of one line
-    stops the rest.
+    Sessions without a valid row are counted by cause and left out of every average. A faulty line
+    does not stop the rest.
     """
     from memory_scoring.command import carry_out
 
@@ -50,10 +56,5 @@ def _report(answers: Answers[Task1Row], options: ScoreOptions) -> dict[str, Any]
     return score_answers(answers, options, lambda row: row.dialogue).report
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from memory_systems.options import TaskOptions, task_options
+from memory_systems.options import TaskOptions
 from recallbed.harness.app import App
+from recallbed.harness.run_options import KEPT
 
 app = App()
 
 
-@app.command()
-@task_options
+@app.command(
+    on_stop=KEPT,
+    examples=(
+        "recallbed task2 run --system replace",
+        "recallbed task2 run --system mem0 --chat-model openai:MODEL --limit 20",
+    ),
+)
 def run(options: TaskOptions) -> None:
-    """Give a memory system memories and a new dialogue, and write down what it then remembers.
+    """Update memories after a new dialogue with a memory system.
 
-    The run folder holds predictions.jsonl, rows.jsonl with every operation, summary.json,
-    manifest.json and the store, memory.sqlite. `--system copy` and `--system replace` are this
-    task's own: they ask no model.
+    Writes predictions.jsonl, rows.jsonl with every operation, summary.json, manifest.json and the
+    store, memory.sqlite. --system copy and --system replace ask no model.
     """
     from memory_systems.run import run_command
     from task2.update import update_task
@@ -23,10 +28,5 @@ def run(options: TaskOptions) -> None:
     run_command(options, update_task(options))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from memory_scoring.score_options import ScoreOptions, score_options
-from recallbed.harness.app import AllowCode, App
+from judges.options import kept_if_judged
+from memory_scoring.score_options import ScoreOptions
+from recallbed.harness.app import App
+from retrievers.options import RetrieverOptions
 
 if TYPE_CHECKING:
     from memory_scoring.answers import Answers
     from recallbed.corpus.records import Task2Row
-    from recallbed.harness.configurations import Configuration
 
 app = App()
+NO_RETRIEVERS = RetrieverOptions()
 
 
-@app.command()
-@score_options
-def score(
-    options: ScoreOptions,
-    retriever: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[LABEL=]NAME",
-            help="Does it rank the memory that must change first? May be repeated.",
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="LABEL.KEY=VALUE",
-            help="A retriever's setting; @FILE for a file of them. May be repeated.",
-        ),
-    ] = None,
-    allow_code: AllowCode = False,
-) -> None:
-    """Score updated memories: precision, recall and F1 of the whole list, averaged over sessions.
+@app.command(
+    on_stop=kept_if_judged,
+    examples=(
+        "recallbed task2 score runs/a/predictions.jsonl",
+        "recallbed task2 score FILE.jsonl --scorer exact --retriever bm25",
+    ),
+)
+def score(options: ScoreOptions, retrievers: RetrieverOptions) -> None:
+    """Score updated memories: precision, recall and F1, averaged over sessions.
 
-    Beside them the actions (retention, addition, modification), and with --retriever whether it
-    ranks the memory that must change first. Sessions without a sound row are counted by cause and
-    enter no average. No fault of one line stops the rest.
+    Also reports the actions (retention, addition, modification), and with --retriever whether it
+    ranks the memory that must change first. Sessions without a valid row are counted by cause and
+    left out of every average. A faulty line does not stop the rest.
     """
     from memory_scoring.command import carry_out
     from recallbed.errors import UserError
-    from recallbed.harness.configurations import parse_configurations
     from task2.tables import more_tables
 
-    if setting and not retriever:
-        raise UserError("--set goes with --retriever")
-    chosen = parse_configurations(retriever, setting or [], allow_code) if retriever else ()
+    if retrievers.setting and not retrievers.retriever:
+        raise UserError("--set needs a --retriever")
     answers = _read(options)
-    carry_out(options, answers, lambda: _report(answers, options, chosen), more_tables)
+    carry_out(options, answers, lambda: _report(answers, options, retrievers), more_tables)
 
 
-def score_file(options: ScoreOptions, retrievers: Sequence[Configuration] = ()) -> dict[str, Any]:
+def score_file(
+    options: ScoreOptions, retrievers: RetrieverOptions = NO_RETRIEVERS
+) -> dict[str, Any]:
     """What --json prints.
 
     Raises DataError for faulty data or a split without references, and UserError where no line of
@@ -74,7 +60,7 @@ def _read(options: ScoreOptions) -> Answers[Task2Row]:
 
 
 def _report(
-    answers: Answers[Task2Row], options: ScoreOptions, retrievers: Sequence[Configuration]
+    answers: Answers[Task2Row], options: ScoreOptions, retrievers: RetrieverOptions
 ) -> dict[str, Any]:
     from memory_scoring.scoring import score_answers
     from task2.actions import Update, action_figures
@@ -98,25 +84,27 @@ def _report(
 
 
 def _localisation(
-    answers: Answers[Task2Row], options: ScoreOptions, retrievers: Sequence[Configuration]
+    answers: Answers[Task2Row], options: ScoreOptions, retrievers: RetrieverOptions
 ) -> list[dict[str, Any]]:
     """One entry a retriever, over all sessions: it hangs on no prediction."""
-    if not retrievers:
+    if not retrievers.retriever:
         return []
+<<<<<<< HEAD
     from indexes.embedding_store import choose_store
     from retrievers.base import RunContext
     from retrievers.registry import build_retrievers
     from task2.localisation import localisation
 
     built = build_retrievers(retrievers, RunContext(options.seed, store=lambda: choose_store(None)))
+=======
+    from retrievers.registry import build_retrievers
+    from task2.localisation import localisation
+
+    built = build_retrievers(retrievers.configurations, retrievers.context(options.seed))
+>>>>>>> 4510179 (Options of judges, scores and memory systems are declared once; --judge-model in every score)
     rows = answers.rows.values()
     return [localisation(rows, label, one, options.seed) for label, one in built.items()]
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -23,7 +23,7 @@ SYSTEMS = {"copy": "task2.baselines:Copy", "replace": "task2.baselines:Replace"}
 
 def update_task(options: TaskOptions) -> Task[Task2Row]:
     """The rows that the options name. References aren't opened. Raises DataError."""
-    inputs = read_inputs(options.data, options.split, TASK2, options.limit)
+    inputs = read_inputs(options.data.data, options.data.split, TASK2, options.data.limit)
     return Task(
         name="task2",
         rows=inputs.rows,

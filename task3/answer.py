@@ -195,10 +195,5 @@ def _lines(summary: Mapping[str, object]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -129,10 +129,5 @@ def _run(
         note(f"no row for {failed} of {len(file.rows)} queries ({causes})")
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

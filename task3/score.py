@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from judges.options import JudgeOptions, judge_options
+from judges.options import JudgeOptions, kept_if_judged
+from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson, Without
 
 if TYPE_CHECKING:
     from recallbed.chat_models.dry_run import Plan
@@ -19,48 +21,51 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command()
-@judge_options
+@app.command(
+    on_stop=kept_if_judged,
+    examples=(
+        "recallbed score predictions.jsonl",
+        "recallbed score FILE.jsonl --use judge --judge-model openai:MODEL",
+    ),
+)
 def score(
-    judge: JudgeOptions | None,
     predictions: Annotated[
         Path,
         typer.Argument(help="Rows with benchmark_id and selected_memory_id; .jsonl or .jsonl.gz."),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split of it; needs references.")] = "dev",
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Which released pool. Default: the smallest.")
-    ] = None,
+    *,
+    data: Annotated[DataOptions, Without("limit")],
+    pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     exclude: Annotated[
         Path | None,
-        typer.Option(help="Queries to leave out, a benchmark_id a line: scores with and without."),
+        typer.Option(
+            metavar="FILE",
+            help="Queries to leave out, one benchmark_id per line: scores with and without them.",
+        ),
     ] = None,
     use: Annotated[
         Literal["overlap", "judge"] | None,
-        typer.Option(help="Was the gold memory used? By the reason's overlap, or a model's word."),
+        typer.Option(help="Report whether the gold was used, by overlap of the reason or a judge."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    judge_options: JudgeOptions,
+    as_json: AsJson = False,
 ) -> None:
-    """Score predictions by exact match of selected_memory_id.
+    """Score predictions of task 3 by exact match.
 
     Prints accuracy over answered queries, coverage, accuracy with unanswered queries counted as
-    wrong, and every cause with its count and first lines. No fault of one line stops the rest.
-    With --use, it is told besides how often the gold memory was used.
+    wrong, and every cause with its count and first lines. A faulty line does not stop the rest.
     """
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
     from task3.used_memory import use_options
 
+    judge = judge_options.named
     options = use_options(use, judge)
-    if judge is not None and judge.chats.dry_run:
-        plans = plan_file(predictions, data, split, size, judge)
+    if judge is not None and judge.chat.dry_run:
+        plans = plan_file(predictions, data.data, data.split, pools.size, judge)
         say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
         return
-    result = score_file(predictions, data, split, size, exclude, options)
+    result = score_file(predictions, data.data, data.split, pools.size, exclude, options)
     if as_json:
         say_json(canonical(result))
     else:
@@ -247,10 +252,5 @@ def _tally(tally: Mapping[str, Any], place: str = "lines") -> str:
     return f"{tally['count']:<6} ({place} {', '.join(map(str, tally['lines']))}{more})"
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -240,10 +240,5 @@ def _write(
     note(f"{out}: use it with --set @{out}")
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

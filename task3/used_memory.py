@@ -181,7 +181,7 @@ class Predicted:
         correct = {name: self.verdicts[name].cause == "correct" for name in kept}
         judge = options.judge
         return {
-            "by": f"judge {judge.chat_model}" if judge else "overlap",
+            "by": f"judge {judge.model}" if judge else "overlap",
             "votes": judge.votes if judge else None,
             **use_figures(rows, kept, correct),
         }

@@ -8,45 +8,49 @@ from typing import Annotated, Any
 
 import typer
 
-from judges.options import JudgeOptions, judge_options
+from judges.options import JudgeOptions, kept_if_judged
+from recallbed.corpus.options import Data, Split
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
+from task4.options import Abilities
 
 app = App()
 
 
-@app.command()
-@judge_options
+@app.command(
+    on_stop=kept_if_judged,
+    examples=(
+        "recallbed task4 score runs/a",
+        "recallbed task4 score runs/a --judge-model openai:MODEL --votes 3",
+    ),
+)
 def score(
-    judge: JudgeOptions | None,
     answers: Annotated[
         Path,
         typer.Argument(
             metavar="RUN_OR_PREDICTIONS",
-            help="A run folder, or rows with benchmark_id and responses; .jsonl or .jsonl.gz.",
+            help="Run folder, or rows with benchmark_id and responses; .jsonl or .jsonl.gz.",
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split of it; needs references.")] = "dev",
-    ability: Annotated[
-        list[int] | None,
-        typer.Option(help="1 to 5. May be repeated. Default: those that are answered."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    data: Data = None,
+    split: Split = "dev",
+    ability: Abilities = (),
+    judge_options: JudgeOptions,
+    as_json: AsJson = False,
 ) -> None:
-    """Score answers: verdicts by dimension, retrieval beside them, memory used where it mustn't be.
+    """Score answers: verdicts by dimension, retrieval, memory used where it must not be.
 
-    Without --judge-model all that needs no judge is reported, and what is missing is said.
+    Without --judge-model all that needs no judge is reported, and what is missing is listed.
     """
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
     from task4.scoring import gather
     from task4.scoring import score as score_material
 
-    material = gather(answers, data, split, ability or ())
-    if judge is not None and judge.chats.dry_run:
+    judge = judge_options.named
+    material = gather(answers, data, split, ability)
+    if judge is not None and judge.chat.dry_run:
         from dataclasses import asdict
 
         from task4.judging import plan_judging
@@ -145,10 +149,5 @@ def _share(found: Mapping[str, Any] | None) -> str:
     return f"{found['mean']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}]  n {found['n']}"
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

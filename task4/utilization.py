@@ -23,7 +23,9 @@ def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Tas
     References aren't opened, so that no gold can reach a system, but for `gold-memory`.
     """
     control = options.system == CONTROL
-    found = read_rows(options.data, options.split, abilities, options.limit, with_gold=control)
+    found = read_rows(
+        options.data.data, options.data.split, abilities, options.data.limit, with_gold=control
+    )
     return Task(
         name="task4",
         rows=found.rows,

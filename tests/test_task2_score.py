@@ -16,7 +16,6 @@ from memory_scoring.score_options import ScoreOptions
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.corpus.task2 import TASK2
-from recallbed.harness.configurations import parse_configurations
 from retrievers.base import Retriever, RetrieverError
 from task2.actions import Action, Deed, Update, action_figures, deeds
 from task2.localisation import best_over_turns, changed, localisation
@@ -205,7 +204,7 @@ def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> Non
         for name, row in rows.items()
     ]
     write_lines(tmp_path / "p.jsonl", lines)
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl"), parse_configurations(["bm25"], []))
+    found = score_file(ScoreOptions(tmp_path / "p.jsonl"), RetrieverOptions(("bm25",)))
     assert (found["f1"], found["sample"]) == (1.0, True)
     assert {found["actions"][action.value]["f1"] for action in Action} == {1.0}
     assert found["localisation"][0]["failed"] == {}

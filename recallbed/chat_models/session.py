@@ -20,6 +20,15 @@ from recallbed.chat_models.prices import Prices, read_prices
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
 from recallbed.harness.terminal import note
 
+ChatModelName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Chat model: openai:MODEL, local:smollm2 or local:FILE.gguf.",
+        rich_help_panel="Chat model",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:

@@ -161,10 +161,5 @@ def _whole_or_not(out: Path) -> Iterator[BinaryIO]:
             yield raw
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -18,9 +18,12 @@ Data = Annotated[
         metavar="PATH",
         help="Release folder (holds the splits); for retrieval also a .jsonl of your own memories."
         " Default: the embedded sample.",
+        rich_help_panel="Data",
     ),
 ]
-Split = Annotated[str, typer.Option(metavar="NAME", help="Split of the release.")]
+Split = Annotated[
+    str, typer.Option(metavar="NAME", help="Split of the release.", rich_help_panel="Data")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,11 @@ class PoolOptions:
     distractors: Annotated[
         tuple[int, ...] | None,
         typer.Option(
+            "--distractors",
+            "--size",
             metavar="N,...",
-            help="Distractors per pool. Default: 100,300,500,700,1000, or the smallest size if the"
-            " command takes one.",
+            help="Distractors per pool. Default: 100,300,500,700,1000; the smallest released size"
+            " for commands that use one.",
         ),
         numbers(),
     ] = None

@@ -259,10 +259,5 @@ def command(
         raise SystemExit(2)
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -24,11 +24,15 @@ from typer.models import OptionInfo, ParameterInfo
 
 from recallbed.errors import UserError
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Options")
+]
 Seed = Annotated[
     int,
     typer.Option(
-        min=0, help="Seed of everything random: intervals, ties, prompt order, retrievers."
+        min=0,
+        help="Seed of everything random: intervals, ties, prompt order, retrievers.",
+        rich_help_panel="Options",
     ),
 ]
 
