@@ -9,8 +9,6 @@ import typer
 Abilities = Annotated[
     tuple[int, ...],
     typer.Option(
-        min=1,
-        max=5,
         help="1 persona awareness, 2 preference following, 3 virtual-reality awareness,"
         " 4 constraint following, 5 emotional intelligence. May be repeated. Default: all.",
         rich_help_panel="Data",

@@ -448,7 +448,7 @@ def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no memory system named"),
+        ((), "missing option '--system'"),
         (("--system", "nothing"), "extractive, "),
         (("--system", "mem0"), "--chat-model"),
         (("--system", "mem0", "--chat-model", "sesame"), "no chat model `sesame`"),
@@ -463,7 +463,7 @@ def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
         (("--system", "turns", "--label", "other"), "--label other"),
         (("--system", "turns", "--split", "test"), "no split `test`"),
         (("--system", "turns", "--data", "nowhere"), "no such folder"),
-        (("--system", "turns", "--resume", "--overwrite"), "neither"),
+        (("--system", "turns", "--resume", "--overwrite"), "excludes"),
         (("--system", "turns", "--dry-run"), "nothing here asks a chat model"),
         (("--system", "turns", *MODEL, "--prices", "none.json"), "none.json"),
     ],

@@ -229,7 +229,7 @@ def test_a_users_mistake_is_one_line(tmp_path: Path) -> None:
     assert_one_line(run(path, "--data", root, "--split", "test"), "no split `test`")
     (root / "dev" / "task1" / "reference_output.jsonl").unlink()
     assert_one_line(run(path, "--data", root), "no reference_output.jsonl")
-    assert_one_line(run(path, "--data", root, "--scorer", "judge"), "--chat-model", "both")
+    assert_one_line(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
     assert_one_line(run(path, "--data", root, "--chat-model", "openai:x"), "--scorer judge")
 
 
@@ -442,7 +442,7 @@ def test_a_stopped_judge_goes_on_and_repeats_no_call(
 def test_dry_run_needs_a_judge(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA])
-    assert_one_line(run(path, "--data", root, "--dry-run"), "only --scorer judge")
+    assert_one_line(run(path, "--data", root, "--dry-run"), "--judge-model")
 
 
 # --- real data ------------------------------------------------------------------------------------

@@ -303,7 +303,7 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no memory system named"),
+        ((), "missing option '--system'"),
         (("--system", "extractive"), "copy, "),
         (("--system", "mem0"), "--chat-model"),
         (("--system", "copy", "--split", "test"), "no split `test`"),

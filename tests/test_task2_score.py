@@ -17,6 +17,7 @@ from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.corpus.task2 import TASK2
 from retrievers.base import Retriever, RetrieverError
+from retrievers.options import RetrieverOptions
 from task2.actions import Action, Deed, Update, action_figures, deeds
 from task2.localisation import best_over_turns, changed, localisation
 from task2.score import app, score_file
@@ -303,7 +304,7 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
         assert said in result.stdout
     for words_, said in (
         (["--retriever", "nobody"], "no retriever `nobody`"),
-        (["--set", "bm25.k1=1"], "--set goes with --retriever"),
+        (["--set", "bm25.k1=1"], "--set needs a --retriever"),
     ):
         wrong = run(tmp_path / "p.jsonl", "--data", root, *words_)
         assert (wrong.exit_code, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)

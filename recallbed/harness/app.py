@@ -113,6 +113,10 @@ class _OneLine:
             raise SystemExit(code if isinstance(code, int) else 0)
         return code
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments by name, without typer's braces."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]  # type: ignore[misc]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, description, options by panel, examples."""
         self.format_usage(ctx, formatter)  # type: ignore[attr-defined]
