@@ -28,7 +28,6 @@ from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, RunFolder, encode_row, open_run
 from recallbed.harness.terminal import note, say, say_json
-from retrievers.base import RunContext
 from retrievers.registry import build_retrievers, describe_retriever
 
 JSON = Any
@@ -60,16 +59,10 @@ class Parts:
         self._options, self._class_name, self._chats = options, class_name, chats
         self.models: dict[str, ChatModel] = {}
         self.chat = self._named(options.chat_model) if options.chat_model else None
-<<<<<<< HEAD
-        run = RunContext(options.seed, store=lambda: choose_store(None), chats=self._named)
-        self._configuration = next(c for c in options.configurations if c.label == options.label)
-        self.retriever = build_retrievers(options.configurations, run)[options.label]
-=======
         configurations, self._label = options.retrievers.configurations, options.retrievers.chosen
         run = options.retrievers.context(options.seed, chats=self._named)
         self._configuration = next(c for c in configurations if c.label == self._label)
         self.retriever = build_retrievers(configurations, run)[self._label]
->>>>>>> 4510179 (Options of judges, scores and memory systems are declared once; --judge-model in every score)
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
 
     def _named(self, name: str) -> ChatModel:

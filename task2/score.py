@@ -89,19 +89,10 @@ def _localisation(
     """One entry a retriever, over all sessions: it hangs on no prediction."""
     if not retrievers.retriever:
         return []
-<<<<<<< HEAD
-    from indexes.embedding_store import choose_store
-    from retrievers.base import RunContext
-    from retrievers.registry import build_retrievers
-    from task2.localisation import localisation
-
-    built = build_retrievers(retrievers, RunContext(options.seed, store=lambda: choose_store(None)))
-=======
     from retrievers.registry import build_retrievers
     from task2.localisation import localisation
 
     built = build_retrievers(retrievers.configurations, retrievers.context(options.seed))
->>>>>>> 4510179 (Options of judges, scores and memory systems are declared once; --judge-model in every score)
     rows = answers.rows.values()
     return [localisation(rows, label, one, options.seed) for label, one in built.items()]
 
