@@ -16,12 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from analysis.rows import is_sweep_row
+from recallbed.chat_models import Chats
 from recallbed.corpus import sample_root
-from recallbed.corpus.dataset import load_dataset
-from recallbed.corpus.pools import build_pools
+from recallbed.corpus.material import gather
 from recallbed.harness.configurations import Configuration
-from recallbed.harness.run_folder import open_run
+from recallbed.harness.experiment import execute
+from recallbed.harness.run_options import RunOptions
 from retrievers import RunContext, build_retriever
 from retrievers.options import RetrieverOptions
 from task3.options import SweepConfig
@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64, help="of both sides")
     asked = parser.parse_args()
     start = time.perf_counter()
-    data = load_dataset(asked.data, "dev")
-    pools = build_pools(data, "nested", SIZES, (0,))
+    material = gather(asked.data, "dev", "nested", SIZES, (0,))
+    pools = material.pools
     print(f"load and build pools: {time.perf_counter() - start:.2f} s")
     configuration = Configuration("minilm", "minilm", {"batch_size": str(asked.batch_size)})
     start = time.perf_counter()
@@ -55,14 +55,12 @@ def main() -> None:
         encodes.append(time.perf_counter() - start)
         retriever = build_retriever(configuration, RunContext())
         retriever.encoder.__dict__["_model"] = model  # type: ignore[attr-defined]
-        with (
-            tempfile.TemporaryDirectory() as place,
-            open_run(Path(place), {}, "refuse", is_sweep_row) as folder,
-        ):
+        sweep = Sweep(config, material, {"minilm": retriever}, Chats())
+        with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            Sweep(config, folder, pools, {"minilm": retriever}).run()
+            execute(sweep, RunOptions(out=Path(folder)))
             sweeps.append(time.perf_counter() - start)
-            rows = len(folder.rows)
+        rows = len(sweep.keys())
         print(f"encode {encodes[-1]:.2f} s, sweep {sweeps[-1]:.2f} s")
     ratio = statistics.median(sweeps) / statistics.median(encodes)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

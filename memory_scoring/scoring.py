@@ -25,8 +25,8 @@ from memory_scoring import (
 from memory_scoring.answers import Answers, R
 from memory_scoring.score_options import ScoreOptions
 from recallbed.chat_models.base import ChatModel
-from recallbed.chat_models.dry_run import Plan
 from recallbed.corpus.records import MemoryItem, Turn
+from recallbed.harness.experiment import Plan
 
 JSON = Any
 NONE = "(none)"

@@ -153,20 +153,13 @@ def answer(
 
 
 def _run(config: AnswerConfig, as_json: bool) -> None:
-    from dataclasses import asdict
-
+    from recallbed.harness.experiment import print_plans
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import note, say, say_json
     from task3.answer_run import plan_answers, run_answers
 
     if config.chat.dry_run:
-        from task3.sweep_run import report
-
-        plans = plan_answers(config)
-        if as_json:
-            say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
-        else:
-            say(*report(plans))
+        print_plans(plan_answers(config), as_json)
         return
     outcome = run_answers(config)
     if as_json:

@@ -13,24 +13,23 @@ from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
+from typing_extensions import override
 
 from analysis.statistics import Bootstrap
 from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
-from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
 from recallbed.corpus.material import Material, gather
 from recallbed.corpus.options import Strategy
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
-from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
+from recallbed.harness.experiment import Outcome, Plan, execute, plan
 from recallbed.harness.failures import Failures
-from recallbed.harness.files import file_name, write_atomically
-from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
-from recallbed.harness.item_run import Done, is_item_row, run_items
-from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
-from recallbed.harness.run_options import OnExisting
+from recallbed.harness.files import write_atomically
+from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
+from recallbed.harness.run_options import OnExisting, RunOptions
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.prompt import ShortlistPrompt
@@ -100,16 +99,10 @@ class AnswerConfig:
     store: Path | Callable[[], Path | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Where a finished run lies, and its summary (the content of summary.json)."""
+class Answering(ItemExperiment):
+    """Every query of the data, put to a chat model with a choice of the memories of its pool."""
 
-    path: Path
-    summary: Mapping[str, JSON]
-
-
-class Answering:
-    """The queries of one run with what is shown for each, ready to be put to the model."""
+    measured = "queries was answered"
 
     def __init__(self, config: AnswerConfig, chats: Chats) -> None:
         self.config, self.chats = config, chats
@@ -130,23 +123,30 @@ class Answering:
         self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
         self._prepared = False
+        self.name = f"task3-answer-{config.model[-40:]}"
+        self.in_flight, self.seed = config.chat.in_flight, config.seed
+        libraries = {name for r in self.retrievers.values() for name in r.libraries}
+        self.libraries = {"numpy", *self.chat.libraries, *libraries}
+
+    @property
+    @override
+    def label(self) -> str:
+        return f"{self.config.model} at {self.material.sizes[0]}"
 
     def _named(self, name: str) -> ChatModel:
         self.models[name] = self.chats(name)
         return self.models[name]
 
+    @override
     def cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        """What the tokens cost; None without a price, or where a retriever asks a second model.
-
-        Rows don't say whose their tokens are.
-        """
+        """Rows do not say whose their tokens are: unknown if a retriever asks a second model."""
         price = self.chats.prices.by_model.get(self.chat.name)
         if price is None or len(self.models) > 1:
             return None
         return round(price.of(tokens_in, tokens_out), 6)
 
-    def items(self) -> dict[str, Callable[[], Done]]:
-        """The work on each query by its benchmark_id, in the order of the file."""
+    @override
+    def items(self) -> Mapping[str, Callable[[], Done]]:
         pools = self.material.pools
         [members] = pools.pools.values()
         return {
@@ -154,28 +154,72 @@ class Answering:
             for row, pool in zip(pools.rows, members, strict=True)
         }
 
-    def fingerprint(self) -> dict[str, JSON]:
-        """All that can change a row."""
+    @override
+    def plans(self) -> Mapping[str, Plan]:
+        return self.chats.plans()
+
+    @override
+    def fingerprint(self) -> Mapping[str, JSON]:
         by_label = {one.label: one for one in self.config.configurations}
-        libraries = {name for r in self.retrievers.values() for name in r.libraries}
         return {
             **self.material.fingerprint(),
             "answer": {
                 "model": dict(self.chat.settings()),
                 "prompt": load_prompt().identity,
                 "max_tokens": self.config.max_tokens,
-                "shown": {"label": self.config.label, "depth": self.config.depth}
-                if self.retriever
-                else "the whole pool",
+                "shown": self._shown(),
             },
             "retrievers": [
                 {"label": label, **describe_retriever(by_label[label], retriever)}
                 for label, retriever in self.retrievers.items()
             ],
-            "code": code_identity(),
-            "libraries": versions(sorted({"numpy", *self.chat.libraries, *libraries})),
-            "seed": self.config.seed,
         }
+
+    @override
+    def figures(self, folder: RunFolder) -> Mapping[str, JSON]:
+        """Exact recall@1 of the chosen memories, the use of the gold by overlap, failures by cause.
+
+        Intervals are over sessions; failed queries are in no share.
+        """
+        rows = folder.rows
+        lines = b"".join(map(encode_row, _official(rows)))
+        write_atomically(folder.path / PREDICTIONS, lines)
+        sessions = {row.benchmark_id: row.session_id for row in self.material.pools.rows}
+        answered = [row for row in rows if row["error"] is None]
+        failures = Failures(row["error"] for row in rows)
+        results = [row["result"] for row in answered]
+        clusters = [sessions[row["item"]] for row in answered]
+        bootstrap = Bootstrap(clusters, self.config.seed) if answered else None
+
+        def share(values: Sequence[bool]) -> dict[str, JSON] | None:
+            if bootstrap is None:
+                return None
+            found = asdict(bootstrap.interval(np.array(values, float)))
+            return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
+
+        repairs = sum((Counter(one.get("repairs", {})) for one in results), Counter[str]())
+        return {
+            "model": self.chat.name,
+            "split": self.material.data.split,
+            "pools": self.material.strategy,
+            "distractors": self.material.sizes[0],
+            "shown": self._shown(),
+            "attempted": len(rows),
+            "answered": len(answered),
+            "failed": dict(sorted(failures.counts.items())),
+            "reasons": dict(sorted(failures.reasons.items())),
+            "gold_shown": share([one["gold_shown"] for one in results]),
+            "recall_at_1": share([one["correct"] for one in results]),
+            "used_by_overlap": share([one["overlap"] >= USED_FROM for one in results]),
+            "named_no_memory": sum(one["selected_memory"] is None for one in results),
+            "unknown_labels": sum(one["unknown_label"] for one in results),
+            "repairs": dict(repairs),
+        }
+
+    def _shown(self) -> JSON:
+        if self.retriever is None:
+            return "the whole pool"
+        return {"label": self.config.label, "depth": self.config.depth}
 
     def _answer(self, row: Task3Row, pool: Pool) -> Done:
         memories = self.material.pools.texts(pool)
@@ -248,45 +292,24 @@ def _stored_id(row: Task3Row, text: str) -> str:
 
 
 def run_answers(config: AnswerConfig) -> Outcome:
-    """Ask for every query, keep the rows, write predictions.jsonl and summary.json.
+    """Ask for every query; write predictions.jsonl besides rows and summary.
 
-    Raises DataError for faulty data, BudgetReached, and UserError for faulty settings, for a
-    folder that holds another run, and where not one query was answered.
+    Raises DataError for invalid data, BudgetReached, and as `execute`.
     """
     with open_chats(config.chat) as chats:
-        work = Answering(config, chats)
-        fingerprint = work.fingerprint()
-        path, on_existing = config.out, config.on_existing
-        if path is None:
-            name = file_name(config.model[-40:])
-            path = Path("runs") / f"task3-answer-{name}-{short_hash(fingerprint)}"
-            on_existing = "resume" if on_existing == "refuse" else on_existing
-        with open_run(path, fingerprint, on_existing, is_item_row) as folder:
-            folder.write_manifest()
-            run_items(
-                folder,
-                work.items(),
-                label=f"{config.model} at {work.material.sizes[0]}",
-                in_flight=config.chat.in_flight,
-                retry_failed=config.retry_failed,
-                keep_going=config.keep_going,
-            )
-            rows = folder.rows
-            write_atomically(path / PREDICTIONS, b"".join(map(encode_row, _official(rows))))
-            summary = summarise(work, rows)
-            write_atomically(path / SUMMARY, canonical(summary) + "\n")
-    if not summary["answered"]:
-        failures = Failures(row["error"] for row in rows)
-        raise UserError(f"{path}: not one of {len(rows)} queries was answered ({failures})")
-    return Outcome(path, summary)
+        return execute(Answering(config, chats), _run_options(config))
 
 
 def plan_answers(config: AnswerConfig) -> Mapping[str, Plan]:
-    """By the models' names, what the run would send. Writes no run folder."""
+    """Return what the run would send. Raises DataError for invalid data, and as `plan`."""
     with open_chats(config.chat) as chats:
-        for work in Answering(config, chats).items().values():
-            work()
-        return chats.plans()
+        return plan(Answering(config, chats))
+
+
+def _run_options(config: AnswerConfig) -> RunOptions:
+    replaced = config.on_existing == "overwrite"
+    resumed = config.on_existing == "resume"
+    return RunOptions(config.out, resumed, replaced, config.retry_failed, config.keep_going)
 
 
 def _official(rows: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
@@ -296,45 +319,3 @@ def _official(rows: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
         for row in rows
         if row["error"] is None
     ]
-
-
-def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, JSON]:
-    """Exact recall@1 of the memories chosen, the use of the gold by overlap, and what it took.
-
-    Intervals are over sessions. Failed queries are counted by cause and in no share.
-    """
-    sessions = {row.benchmark_id: row.session_id for row in work.material.pools.rows}
-    there = [row for row in rows if row["error"] is None]
-    failures = Failures(row["error"] for row in rows)
-    results = [row["result"] for row in there]
-    clusters = [sessions[row["item"]] for row in there]
-    bootstrap = Bootstrap(clusters, work.config.seed) if there else None
-
-    def share(values: Sequence[bool]) -> dict[str, JSON] | None:
-        if bootstrap is None:
-            return None
-        found = asdict(bootstrap.interval(np.array(values, float)))
-        return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
-
-    totals = {key: sum(row[key] for row in rows) for key in ("calls", "tokens_in", "tokens_out")}
-    return {
-        "model": work.chat.name,
-        "split": work.material.data.split,
-        "pools": work.material.strategy,
-        "distractors": work.material.sizes[0],
-        "shown": {"label": work.config.label, "depth": work.config.depth}
-        if work.retriever
-        else "the whole pool",
-        "attempted": len(rows),
-        "answered": len(there),
-        "failed": dict(sorted(failures.counts.items())),
-        "reasons": dict(sorted(failures.reasons.items())),
-        "gold_shown": share([one["gold_shown"] for one in results]),
-        "recall_at_1": share([one["correct"] for one in results]),
-        "used_by_overlap": share([one["overlap"] >= USED_FROM for one in results]),
-        "named_no_memory": sum(one["selected_memory"] is None for one in results),
-        "unknown_labels": sum(one["unknown_label"] for one in results),
-        "repairs": dict(sum((Counter(one.get("repairs", {})) for one in results), Counter[str]())),
-        **totals,
-        "cost": work.cost(totals["tokens_in"], totals["tokens_out"]),
-    }

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from analysis.rows import Reranked, Row, failed_row, scored_row
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.errors import UserError
+from recallbed.harness.experiment import Finished
 from retrievers.base import NotScored, Retriever, Scored
 
 Scores = NDArray[np.float32]
@@ -35,13 +36,11 @@ class PoolKey(NamedTuple):
     query: int
 
 
-class Finished(NamedTuple):
-    """A row with the place it belongs to, the seconds it took, and its scores where kept."""
+class ScoredPool(NamedTuple):
+    """The row of a pool, the seconds that it took, and its scores if they are kept."""
 
-    place: PoolKey
-    row: Row
-    seconds: float
-    scores: Scores | None = None
+    key: PoolKey
+    finished: Finished
 
 
 @dataclass(frozen=True)
@@ -60,47 +59,47 @@ class Scorer:
         """
         if not self.retriever.pool_independent:
             by_pool: dict[tuple[int, int], list[PoolKey]] = {}
-            for place in keys:
-                by_pool.setdefault(place[:2], []).append(place)
+            for key in keys:
+                by_pool.setdefault(key[:2], []).append(key)
             return [
                 group[i : i + size]
                 for group in by_pool.values()
                 for i in range(0, len(group), size)
             ]
         by_query: dict[int, list[PoolKey]] = {}
-        for place in keys:
-            by_query.setdefault(place.query, []).append(place)
+        for key in keys:
+            by_query.setdefault(key.query, []).append(key)
         groups = list(by_query.values())
         return [sum(groups[i : i + size], []) for i in range(0, len(groups), size)]
 
-    def run(self, keys: Sequence[PoolKey]) -> list[Finished]:
+    def run(self, keys: Sequence[PoolKey]) -> list[ScoredPool]:
         """The rows of one task, in the order of `keys`."""
         started = time.perf_counter()
         found = list(self._results(keys))
         share = (time.perf_counter() - started) / max(len(found), 1)
         return [
-            Finished(place, row, share, scores if self.keep_scores else None)
-            for place, (row, scores) in zip(keys, found, strict=True)
+            ScoredPool(key, Finished(row, share, scores if self.keep_scores else None))
+            for key, (row, scores) in zip(keys, found, strict=True)
         ]
 
-    def _pool(self, place: PoolKey) -> Pool:
-        return self.pools.pools[place.distractors, place.seed][place.query]
+    def _pool(self, key: PoolKey) -> Pool:
+        return self.pools.pools[key.distractors, key.seed][key.query]
 
     def _results(self, keys: Sequence[PoolKey]) -> Iterable[tuple[Row, Scores | None]]:
         if not self.retriever.pool_independent:
-            members = [self.pools.texts(self._pool(place)) for place in keys]
-            queries = [self.pools.rows[place.query].query for place in keys]
-            for place, result in zip(keys, self.retriever.results(queries, members), strict=True):
-                yield self._finish(place, result, slice(None))
+            members = [self.pools.texts(self._pool(key)) for key in keys]
+            queries = [self.pools.rows[key.query].query for key in keys]
+            for key, result in zip(keys, self.retriever.results(queries, members), strict=True):
+                yield self._finish(key, result, slice(None))
             return
-        numbers = list(dict.fromkeys(place.query for place in keys))
+        numbers = list(dict.fromkeys(key.query for key in keys))
         unions = {n: self._union(n) for n in numbers}
         memories = [[self.pools.memories[i] for i in unions[n]] for n in numbers]
         queries = [self.pools.rows[n].query for n in numbers]
         results = dict(zip(numbers, self.retriever.results(queries, memories), strict=True))
-        for place in keys:
-            at = np.searchsorted(unions[place.query], self._pool(place).members)
-            yield self._finish(place, results[place.query], at)
+        for key in keys:
+            at = np.searchsorted(unions[key.query], self._pool(key).members)
+            yield self._finish(key, results[key.query], at)
 
     def _union(self, query: int) -> Ints:
         """All memories of a query's pools, whatever part of them is left to do."""
@@ -110,11 +109,11 @@ class Scorer:
         return found
 
     def _finish(
-        self, place: PoolKey, result: Scored | NotScored, at: slice | Ints
+        self, key: PoolKey, result: Scored | NotScored, at: slice | Ints
     ) -> tuple[Row, Scores | None]:
-        pool = self._pool(place)
+        pool = self._pool(key)
         memories = self.pools.texts(pool)
-        where = (self.pools.rows[place.query].benchmark_id, self.label, place.distractors)
+        where = (self.pools.rows[key.query].benchmark_id, self.label, key.distractors)
         if isinstance(result, NotScored):
             return failed_row(where, memories, pool.golds, result.cause), None
         scores = np.asarray(result.scores)[at]
@@ -151,14 +150,14 @@ def _follow(parent: BaseProcess | None) -> None:
         os._exit(1)
 
 
-def _work(keys: Sequence[PoolKey]) -> list[Finished]:
+def _work(keys: Sequence[PoolKey]) -> list[ScoredPool]:
     assert _scorer is not None
     return _scorer.run(keys)
 
 
 def run_tasks(
     scorer: Scorer, tasks: Sequence[Sequence[PoolKey]], workers: int
-) -> Iterator[list[Finished]]:
+) -> Iterator[list[ScoredPool]]:
     """The finished rows of each task, in the order of `tasks`, whatever the number of workers.
 
     Workers are spawned, never forked: a CUDA context or a thread pool doesn't survive a fork. They

@@ -96,14 +96,14 @@ def _run(
     from indexes.embedding_store import choose_store
     from recallbed.chat_models.session import open_chats
     from recallbed.errors import UserError
+    from recallbed.harness.experiment import checked_plans, print_plans
     from recallbed.harness.files import write_atomically
     from recallbed.harness.run_folder import encode_row
-    from recallbed.harness.terminal import note, say
+    from recallbed.harness.terminal import note
     from retrievers.base import RunContext
     from retrievers.registry import build_retrievers
     from task3.answers import answer_all, bank_of
     from task3.released import load_released
-    from task3.sweep_run import planned
 
     file = load_released(data, split, size)
     with open_chats(chat) as chats:
@@ -114,7 +114,7 @@ def _run(
         except MemoryError as error:
             raise UserError(f"{label}: out of memory ({error})") from error
         if chat.dry_run:
-            say(*planned(chats))
+            print_plans(checked_plans(chats.plans()))
             return
     causes = " ".join(str(Failures(answers.failed.elements())).split())
     if not answers.rows:

@@ -15,7 +15,7 @@ from recallbed.harness.app import App
 from recallbed.harness.options import AsJson, Without
 
 if TYPE_CHECKING:
-    from recallbed.chat_models.dry_run import Plan
+    from recallbed.harness.experiment import Plan
     from task3.used_memory import UseOptions
 
 app = App()

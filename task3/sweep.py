@@ -22,19 +22,16 @@ def sweep(config: SweepConfig, as_json: AsJson = False) -> None:
 
     Writes manifest.json, rows.jsonl, summary.json, curve.csv and curve.png to the run folder.
     """
-    if config.chat.dry_run:
-        _plan(config, as_json)
-    else:
-        _run(config, as_json)
-
-
-def _run(config: SweepConfig, as_json: bool) -> None:
     from analysis.curves import draw_run
     from analysis.tables import print_remarks, print_table
+    from recallbed.harness.experiment import print_plans
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import note, say_json
-    from task3.sweep_run import run_sweep
+    from task3.sweep_run import plan_sweep, run_sweep
 
+    if config.chat.dry_run:
+        print_plans(plan_sweep(config), as_json)
+        return
     outcome = run_sweep(config)
     draw_run(outcome.path, config.ks, outcome.summary)
     if as_json:
@@ -43,20 +40,6 @@ def _run(config: SweepConfig, as_json: bool) -> None:
     else:
         print_table(outcome.path, outcome.summary)
     note(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv")
-
-
-def _plan(config: SweepConfig, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from recallbed.harness.fingerprint import canonical
-    from recallbed.harness.terminal import say, say_json
-    from task3.sweep_run import plan_sweep, report
-
-    plans = plan_sweep(config)
-    if as_json:
-        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
-    else:
-        say(*report(plans))
 
 
 if __name__ == "__main__":

@@ -1,41 +1,55 @@
-"""A sweep from settings to a finished run folder."""
+"""A sweep: every retriever over every pool."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
+from typing_extensions import override
+
 from analysis.rows import is_sweep_row
-from analysis.summary import summarise, write_summary
-from recallbed.chat_models.dry_run import Plan
-from recallbed.chat_models.prices import Prices
+from analysis.summary import summarise
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.pools import PoolSet, pool_hash
+from recallbed.corpus.pools import pool_hash
 from recallbed.errors import UserError
-from recallbed.harness.failures import Failures
-from recallbed.harness.files import file_name
-from recallbed.harness.fingerprint import code_identity, short_hash, versions
-from recallbed.harness.first_failures import FirstFailures
+from recallbed.harness.experiment import Experiment, Finished, Outcome, Plan, execute, plan
 from recallbed.harness.progress import progress
-from recallbed.harness.run_folder import RunFolder, open_run, say_reused
+from recallbed.harness.run_folder import RunFolder
 from retrievers.base import Retriever
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.base import Reranker
 from task3.options import SweepConfig
 from task3.order_check import check_order
-from task3.pool_scoring import Finished, PoolKey, Scorer, Scores, chat_models_of, run_tasks
+from task3.pool_scoring import PoolKey, ScoredPool, Scorer, chat_models_of, run_tasks
 
-QUERIES_A_TASK = 16
+QUERIES_PER_TASK = 16
+SweepKey = tuple[str, PoolKey]
+"""A label and one of its pools."""
 
 
-def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, Retriever]]:
-    """The data and pools of a sweep, and its retrievers by label.
+def run_sweep(config: SweepConfig) -> Outcome:
+    """Score every pool with every retriever. Raises DataError, and UserError as `execute`."""
+    if config.chat.dry_run:
+        raise UserError("a dry run scores nothing. Use plan_sweep")
+    with open_chats(config.chat) as chats:
+        return execute(open_sweep(config, chats), config.run)
 
-    Raises UserError where reranking could change no figure of a label.
+
+def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
+    """Return what the sweep would send. Raises DataError for invalid data, and as `plan`."""
+    with open_chats(config.chat) as chats:
+        return plan(open_sweep(config, chats))
+
+
+def open_sweep(config: SweepConfig, chats: Chats) -> Sweep:
+    """Load the data and build the retrievers of a sweep.
+
+    Raises UserError if a reranker's depth is too small to change any figure.
     """
     material = gather(
         config.data.data,
@@ -54,160 +68,121 @@ def open_sweep(config: SweepConfig, chats: Chats) -> tuple[Material, dict[str, R
                 f"{label}: reranking the first {depth} cannot change R@{min(config.ks)} or beyond."
                 f" Set a larger {label}.depth, or a --k below {depth}"
             )
-    return material, retrievers
+    return Sweep(config, material, retrievers, chats)
 
 
-def pool_keys(pools: PoolSet) -> list[PoolKey]:
-    """All pools of a run in the order of its rows."""
-    return [PoolKey(*pool, query) for pool in pools.pools for query in range(len(pools.rows))]
+class Sweep(Experiment[SweepKey]):
+    """Labelled retrievers over the pools of `material`, in the order labels, sizes, queries.
 
-
-def task_size(config: SweepConfig, notes: Mapping[str, Any]) -> int:
-    """How many queries are scored, and their rows kept, at once.
-
-    With a chat model enough to keep its calls under way: some queries wait for their next turn.
+    A dry run takes every pool through every retriever that asks a model, and keeps no row: a call
+    whose reply is not stored fails as not sent.
     """
-    return 2 * config.chat.in_flight if chat_models_of(notes) else QUERIES_A_TASK
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Where a finished sweep lies, and its summary (the content of summary.json)."""
-
-    path: Path
-    summary: Mapping[str, Any]
-
-
-def run_sweep(config: SweepConfig) -> Outcome:
-    """Score every pool with every retriever; a row is kept once all before it are.
-
-    Raises DataError for faulty data, and UserError for faulty settings, for a folder that holds
-    another run, and where not one row could be scored.
-    """
-    if config.chat.dry_run:
-        raise UserError("a dry run scores nothing: task3.sweep_run tells what a sweep would send")
-    with open_chats(config.chat) as chats:
-        return _run(config, chats)
-
-
-def _run(config: SweepConfig, chats: Chats) -> Outcome:
-    material, retrievers = open_sweep(config, chats)
-    fingerprint = _fingerprint(config, material, retrievers)
-    path, on_existing = config.run.out, config.run.on_existing
-    if path is None:
-        name = file_name("+".join(retrievers))[:60]
-        path = Path("runs") / f"{name}-{short_hash(fingerprint)}"
-        on_existing = "resume" if on_existing == "refuse" else on_existing
-    with open_run(path, fingerprint, on_existing, is_sweep_row) as folder:
-        folder.manifest.update(material.facts())
-        rows = material.data.smallest.sha256
-        folder.manifest["fitted_on_these_rows"] = [
-            label for label, retriever in retrievers.items() if rows in retriever.fitted_on
-        ]
-        Sweep(config, folder, material.pools, retrievers, chats.prices).run()
-        folder.write_manifest()
-        summary = summarise(folder.manifest, folder.rows, config.ks)
-        write_summary(path, summary)
-    if not any(cell["scored"] for cell in summary["cells"]):
-        raise UserError(
-            f"{path}: not one of {len(folder.rows)} rows could be scored"
-            f" ({Failures(row['error'] for row in folder.rows)})"
-        )
-    return Outcome(path, summary)
-
-
-class Sweep:
-    """The loop over labels, sizes and queries of one open run."""
 
     def __init__(
         self,
         config: SweepConfig,
-        folder: RunFolder,
-        pools: PoolSet,
+        material: Material,
         retrievers: Mapping[str, Retriever],
-        prices: Prices,
+        chats: Chats,
     ) -> None:
-        self.config, self.folder, self.pools, self.retrievers = config, folder, pools, retrievers
-        self.prices = prices
-        self.keys = pool_keys(pools)
+        self.config, self.chats = config, chats
+        self.material, self.pools, self.retrievers = material, material.pools, retrievers
+        self.name = "+".join(retrievers)
+        self.libraries = {"numpy", *(name for r in retrievers.values() for name in r.libraries)}
+        self.seed, self.keep_scores = config.seed, config.keep_scores
+        self._folder: RunFolder | None = None
+        self._hashes: dict[PoolKey, str] = {}
 
-    def run(self) -> None:
-        """Do what is left to do, failed rows included where they are to be tried again."""
-        self._check_kept_rows()
-        self._keep_prices()
-        kept = len(self.folder.rows)
-        if self.config.run.retry_failed:
-            kept -= sum(row["error"] is not None for row in self.folder.rows)
-            self._retry_failed()
-        for number, label in enumerate(self.retrievers):
-            done = len(self.folder.rows) - number * len(self.keys)
-            self._fill(label, self.keys[max(done, 0) :])
-        say_reused(kept, len(self.folder.rows) - kept)
+    @override
+    def fingerprint(self) -> Mapping[str, Any]:
+        by_label = {one.label: one for one in self.config.retrievers.configurations}
+        return {
+            **self.material.fingerprint(),
+            "retrievers": [
+                {"label": label, **describe_retriever(by_label[label], retriever)}
+                for label, retriever in self.retrievers.items()
+            ],
+            **({"kept": "scores"} if self.keep_scores else {}),
+        }
 
-    def _scorer(self, label: str) -> Scorer:
+    @override
+    def keys(self) -> Sequence[SweepKey]:
+        return [(label, key) for label in self.retrievers for key in self._pool_keys()]
+
+    def _pool_keys(self) -> list[PoolKey]:
+        queries = range(len(self.pools.rows))
+        return [PoolKey(*pool, query) for pool in self.pools.pools for query in queries]
+
+    @override
+    def is_row(self, row: Any) -> bool:
+        return is_sweep_row(row)
+
+    @override
+    def is_row_of(self, row: Mapping[str, Any], key: SweepKey) -> bool:
+        label, pool = key
+        if pool not in self._hashes:
+            members = self.pools.pools[pool.distractors, pool.seed][pool.query]
+            self._hashes[pool] = pool_hash(self.pools.texts(members))
+        query = self.pools.rows[pool.query].benchmark_id
+        expected = (label, pool.distractors, query, self._hashes[pool])
+        return tuple(row[k] for k in ("retriever", "distractors", "query", "pool")) == expected
+
+    @override
+    def part(self, key: SweepKey) -> str:
+        return key[0]
+
+    @override
+    @contextmanager
+    def opened(self, folder: RunFolder) -> Iterator[None]:
+        self._folder = folder
+        folder.manifest.update(self.material.facts())
+        rows = self.material.data.smallest.sha256
+        folder.manifest["fitted_on_these_rows"] = [
+            label for label, retriever in self.retrievers.items() if rows in retriever.fitted_on
+        ]
+        self._keep_prices(folder)
+        yield
+
+    @override
+    def produce(self, keys: Sequence[SweepKey]) -> Iterator[Sequence[Finished]]:
+        for label, members in groupby(keys, itemgetter(0)):
+            pools = [pool for _, pool in members]
+            waiting: dict[PoolKey, Finished] = {}
+            following = 0
+            for scored in self._score(label, pools):
+                waiting.update((one.key, one.finished) for one in scored)
+                ready = []
+                while following < len(pools) and pools[following] in waiting:
+                    ready.append(waiting.pop(pools[following]))
+                    following += 1
+                yield ready
+
+    def _score(self, label: str, pools: Sequence[PoolKey]) -> Iterator[list[ScoredPool]]:
+        assert self._folder is not None
+        folder = self._folder
+        started = time.perf_counter()
+        scorer = self._prepared(label)
+        folder.manifest["notes"][label] = dict(scorer.retriever.notes())
+        self._keep_prices(folder)
+        folder.write_manifest()
+        self._check_order(label)
+        seconds = round(time.perf_counter() - started, 4)
+        folder.time(retriever=label, phase="prepare", seconds=seconds)
+        with progress(label, len(pools)) as advance:
+            for scored in run_tasks(scorer, self._tasks(scorer, pools), self.config.workers):
+                yield scored
+                advance(len(scored))
+
+    def _prepared(self, label: str) -> Scorer:
         retriever = self.retrievers[label]
         queries = (row.query for row in self.pools.rows)
         retriever.prepare_for(label, queries, self.pools.memories)
-        self.folder.manifest["notes"][label] = dict(retriever.notes())
-        self._keep_prices()
-        self.folder.write_manifest()
-        return Scorer(label, retriever, self.pools, self.config.keep_scores)
+        return Scorer(label, retriever, self.pools, self.keep_scores)
 
-    def _keep_prices(self) -> None:
-        """Which label asks which models, and what these cost; a price kept before stays.
-
-        A row holds tokens and no cost, so none of it is part of the fingerprint.
-        """
-        manifest = self.folder.manifest
-        models = {label: chat_models_of(notes) for label, notes in manifest["notes"].items()}
-        models = {label: names for label, names in models.items() if names}
-        if not models:
-            return
-        manifest["chat_models"] = models
-        prices = dict(manifest.get("prices", {}))
-        for name in sorted({name for names in models.values() for name in names}):
-            if name in self.prices.by_model:
-                price = self.prices.by_model[name]
-                prices[name] = {"in": price.tokens_in, "out": price.tokens_out}
-        manifest["prices"] = prices
-
-    def _fill(self, label: str, keys: Sequence[PoolKey]) -> None:
-        """Score `keys` and append their rows in order, as far as order allows at any time."""
-        if not keys:
-            return
-        waiting: dict[PoolKey, Finished] = {}
-        following = 0
-        ready: list[Finished] = []
-        begun = len(keys) < len(self.keys)
-        first = FirstFailures(label, keep_going=self.config.run.keep_going or begun)
-        for finished in self._score(label, keys):
-            waiting.update((one.place, one) for one in finished)
-            seen = len(ready)
-            while following < len(keys) and keys[following] in waiting:
-                ready.append(waiting.pop(keys[following]))
-                following += 1
-            first.see(one.row["error"] for one in ready[seen:])
-            if not first.decided and following < len(keys):
-                continue  # nothing of a run that stops at its first rows is kept
-            self.folder.append(
-                [one.row for one in ready],
-                [one.seconds for one in ready],
-                [one.scores for one in ready] if self.config.keep_scores else None,
-            )
-            ready = []
-
-    def _score(self, label: str, keys: Sequence[PoolKey]) -> Iterator[list[Finished]]:
-        started = time.perf_counter()
-        scorer = self._scorer(label)
-        self._check_order(label)
-        seconds = round(time.perf_counter() - started, 4)
-        self.folder.time(retriever=label, phase="prepare", seconds=seconds)
-        notes = self.folder.manifest["notes"][label]
-        tasks = scorer.tasks(keys, task_size(self.config, notes))
-        with progress(label, len(keys)) as advance:
-            for finished in run_tasks(scorer, tasks, self.config.workers):
-                yield finished
-                advance(len(finished))
+    def _tasks(self, scorer: Scorer, pools: Sequence[PoolKey]) -> list[list[PoolKey]]:
+        """With a chat model a task keeps its calls in progress: some queries wait for a reply."""
+        chats = chat_models_of(scorer.retriever.notes())
+        return scorer.tasks(pools, 2 * self.config.chat.in_flight if chats else QUERIES_PER_TASK)
 
     def _check_order(self, label: str) -> None:
         rows = self.pools.rows
@@ -220,109 +195,40 @@ class Sweep:
             self.config.seed,
         )
 
-    def _retry_failed(self) -> None:
-        """Score failed rows again. Where that is stopped, those that were done are kept."""
-        rows = list(self.folder.rows)
-        scores: dict[int, Scores | None] = {}
-        try:
-            for number, label in enumerate(self.retrievers):
-                start = number * len(self.keys)
-                failed = {
-                    self.keys[i - start]: i
-                    for i in range(start, min(start + len(self.keys), len(rows)))
-                    if rows[i]["error"] is not None
-                }
-                for finished in self._score(label, list(failed)) if failed else ():
-                    for one in finished:
-                        rows[failed[one.place]] = one.row
-                        scores[failed[one.place]] = one.scores
-        finally:
-            self.folder.rewrite(rows, scores if self.config.keep_scores else None)
+    def _keep_prices(self, folder: RunFolder) -> None:
+        """Record which label asks which models, and their prices; a price kept before stays.
 
-    def _check_kept_rows(self) -> None:
-        """The rows already there must be the first rows of this plan."""
-        if len(self.folder.rows) > len(self.keys) * len(self.retrievers):
-            raise UserError(f"{self.folder.path}: holds more rows than this run has")
-        hashes = [
-            pool_hash(self.pools.texts(self.pools.pools[p.distractors, p.seed][p.query]))
-            for p in self.keys[: len(self.folder.rows)]
-        ]
-        for i, row in enumerate(self.folder.rows):
-            label = list(self.retrievers)[i // len(self.keys)]
-            place = self.keys[i % len(self.keys)]
-            expected = (
-                label,
-                place.distractors,
-                self.pools.rows[place.query].benchmark_id,
-                hashes[i % len(self.keys)],
-            )
-            if tuple(row.get(k) for k in ("retriever", "distractors", "query", "pool")) != expected:
-                raise UserError(
-                    f"{self.folder.path / 'rows.jsonl'}:{i + 1}: not the row that belongs here."
-                    " Start again with --overwrite"
-                )
+        A row holds tokens and no cost, so none of it is part of the fingerprint.
+        """
+        manifest = folder.manifest
+        models = {label: chat_models_of(notes) for label, notes in manifest["notes"].items()}
+        models = {label: names for label, names in models.items() if names}
+        if not models:
+            return
+        manifest["chat_models"] = models
+        prices = dict(manifest.get("prices", {}))
+        for name in sorted({name for names in models.values() for name in names}):
+            if name in self.chats.prices.by_model:
+                price = self.chats.prices.by_model[name]
+                prices[name] = {"in": price.tokens_in, "out": price.tokens_out}
+        manifest["prices"] = prices
 
+    @override
+    def summarise(self, folder: RunFolder) -> Mapping[str, Any]:
+        return summarise(folder.manifest, folder.rows, self.config.ks)
 
-def _fingerprint(
-    config: SweepConfig, material: Material, retrievers: Mapping[str, Retriever]
-) -> dict[str, Any]:
-    by_label = {c.label: c for c in config.retrievers.configurations}
-    libraries = {name for r in retrievers.values() for name in r.libraries}
-    return {
-        **material.fingerprint(),
-        "retrievers": [
-            {"label": label, **describe_retriever(by_label[label], retriever)}
-            for label, retriever in retrievers.items()
-        ],
-        "code": code_identity(),
-        "libraries": versions(sorted({"numpy", *libraries})),
-        "seed": config.seed,
-        **({"kept": "scores"} if config.keep_scores else {}),
-    }
-
-
-HEDGE = (
-    "tokens in: estimated where the tokenizer is a server's; tokens out and cost: the most that may"
-    " come; re-asks and calls that hang on earlier replies: counted as far as they are made when no"
-    " reply comes, so a run may make more calls or fewer"
-)
-
-
-def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
-    """By the models' names as given, what the sweep would send. Writes no run folder.
-
-    Every pool goes through every retriever that asks a model, and the rows are thrown away: a call
-    that isn't stored fails as not sent. Raises UserError as `run_sweep` does, and where no
-    retriever asks a model.
-    """
-    with open_chats(config.chat) as chats:
-        material, retrievers = open_sweep(config, chats)
-        for label, retriever in retrievers.items():
-            queries = (row.query for row in material.pools.rows)
-            retriever.prepare_for(label, queries, material.pools.memories)
-            notes = retriever.notes()
-            if not chat_models_of(notes):
+    @override
+    def rehearse(self) -> None:
+        for label in self.retrievers:
+            scorer = self._prepared(label)
+            if not chat_models_of(scorer.retriever.notes()):
                 continue
-            scorer = Scorer(label, retriever, material.pools)
-            keys = pool_keys(material.pools)
-            with progress(f"{label}, dry run", len(keys)) as advance:
-                for task in scorer.tasks(keys, task_size(config, notes)):
+            pools = self._pool_keys()
+            with progress(f"{label}, dry run", len(pools)) as advance:
+                for task in self._tasks(scorer, pools):
                     scorer.run(task)
                     advance(len(task))
-        plans = chats.plans()
-    if not plans:
-        raise UserError("--dry-run: no retriever here asks a chat model")
-    return plans
 
-
-def planned(chats: Chats) -> list[str]:
-    """What a dry run of another command came to. Raises UserError if it asks no model."""
-    plans = chats.plans()
-    if not plans:
-        raise UserError("--dry-run: no retriever here asks a chat model")
-    return report(plans)
-
-
-def report(plans: Mapping[str, Plan]) -> list[str]:
-    """A line a model, and what the figures are."""
-    return [*(plan.line(name) for name, plan in plans.items()), HEDGE]
+    @override
+    def plans(self) -> Mapping[str, Plan]:
+        return self.chats.plans()

@@ -104,9 +104,9 @@ def tune_command(
         from recallbed.chat_models.session import open_chats
         from recallbed.corpus.material import gather
         from recallbed.corpus.options import STRATEGIES
+        from recallbed.harness.experiment import checked_plans, print_plans
         from retrievers.base import RunContext
         from task3.grid import parse_grid
-        from task3.sweep_run import planned
         from task3.tuning import OBJECTIVES, tune
 
         strategies = {name: name for name in STRATEGIES}
@@ -133,7 +133,7 @@ def tune_command(
                 material, run, configurations, target, candidates, folds, objectives[objective], k
             )
             if chat.dry_run:
-                say(*planned(chats))
+                print_plans(checked_plans(chats.plans()))
                 return
         table, lines = report(found, k)
         print_tables([table])

@@ -21,10 +21,10 @@ from judges.used_memory import UsedMemoryJudge
 from judges.verdicts import Judged, Unjudged, Verdict, disagreed
 from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel
-from recallbed.chat_models.dry_run import Plan
 from recallbed.corpus.predictions import Prediction
 from recallbed.corpus.records import Task3File, Task3Row
 from recallbed.errors import UserError
+from recallbed.harness.experiment import Plan
 from recallbed.harness.failures import Failures
 from recallbed.harness.fingerprint import short_hash
 from task3.exact_match import QueryVerdict

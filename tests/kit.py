@@ -7,7 +7,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from typer.testing import CliRunner, Result
 
 from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.harness.configurations import Configuration
+from recallbed.harness.experiment import Plan
+from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.run_folder import RunFolder
 from recallbed.harness.run_options import RunOptions
 from retrievers.options import RetrieverOptions
 from task3.options import SweepConfig
@@ -238,3 +241,27 @@ def sweep_config(
         run=run,
         **given,
     )
+
+
+class Items(ItemExperiment):
+    """An experiment over named pieces of work."""
+
+    name = "items"
+
+    def __init__(self, works: Mapping[str, Callable[[], Done]], in_flight: int = 8) -> None:
+        self.works, self.in_flight = works, in_flight
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {}
+
+    def items(self) -> Mapping[str, Callable[[], Done]]:
+        return self.works
+
+    def figures(self, folder: RunFolder) -> dict[str, Any]:
+        return {}
+
+    def cost(self, tokens_in: int, tokens_out: int) -> None:
+        return None
+
+    def plans(self) -> dict[str, Plan]:
+        return {}

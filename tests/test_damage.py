@@ -23,11 +23,13 @@ from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of, seal, unseal
 from recallbed.harness.configurations import Configuration
+from recallbed.harness.experiment import execute, make_rows
 from recallbed.harness.fingerprint import canonical
-from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run, read_rows
+from recallbed.harness.run_options import RunOptions
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config
+from tests.kit import Items, sweep_config
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
@@ -84,9 +86,9 @@ def test_a_damaged_row_is_refused_by_a_resumed_run_with_its_line(tmp_path: Path)
 
 
 def test_every_flipped_bit_of_the_rows_of_items_is_refused(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", {}, "refuse", sound=is_item_row) as folder:
-        done = Done({"text": "grün", "score": 0.5}, calls=1, tokens_in=20, tokens_out=3)
-        run_items(folder, {"a": lambda: done, "b": lambda: Done(error="timeout")}, label="items")
+    done = Done({"text": "grün", "score": 0.5}, calls=1, tokens_in=20, tokens_out=3)
+    works = {"a": lambda: done, "b": lambda: Done(error="timeout")}
+    execute(Items(works), RunOptions(tmp_path / "run"))
     path = tmp_path / "run" / "rows.jsonl"
     for place, damaged in flips(path.read_bytes()):
         path.write_bytes(damaged)
@@ -489,7 +491,7 @@ def test_a_run_whose_lock_or_rows_are_taken_away_stops_in_one_line(
 ) -> None:
     run, said = tmp_path / "run", None
     with open_run(run, {}, "refuse", sound=is_item_row) as folder:
-        run_items(folder, {"a": Done}, label="items")
+        make_rows(Items({"a": Done}), folder, RunOptions())
         path = run / name
         if how == "deleted":
             path.unlink()
@@ -502,7 +504,7 @@ def test_a_run_whose_lock_or_rows_are_taken_away_stops_in_one_line(
         left = path.read_bytes() if path.exists() else None
         rows = (run / "rows.jsonl").read_bytes() if name == ".lock" else left
         works = {"a": Done, "b": Done}
-        said = refused(lambda: run_items(folder, works, label="items"))
+        said = refused(lambda: make_rows(Items(works), folder, RunOptions()))
         assert said is not None
         assert f"{path}: was deleted, replaced or changed" in said
         for write in (
@@ -519,12 +521,12 @@ def test_a_second_run_in_a_folder_whose_lock_was_deleted_stops_the_first(tmp_pat
     run = tmp_path / "run"
     works = dict.fromkeys("abc", Done)
     with open_run(run, {}, "refuse", sound=is_item_row) as first:
-        run_items(first, {"a": Done}, label="items")
+        make_rows(Items({"a": Done}), first, RunOptions())
         (run / ".lock").unlink()
         with open_run(run, {}, "resume", sound=is_item_row) as second:
-            run_items(second, works, label="items")
+            make_rows(Items(works), second, RunOptions())
             assert "was deleted, replaced" in (
-                refused(lambda: run_items(first, works, label="i")) or ""
+                refused(lambda: make_rows(Items(works), first, RunOptions())) or ""
             )
             assert len(second.rows) == 3
     assert len(read_rows(run / "rows.jsonl", is_item_row)[0]) == 3

@@ -81,7 +81,7 @@ def pools_of(
 def rows_of(retriever: Dense, pools: PoolSet) -> list[Row]:
     places = [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
     scorer = Scorer("x", retriever, pools)
-    return [one.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]
+    return [one.finished.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]
 
 
 # --- scores

@@ -126,8 +126,8 @@ def places_of(pools: PoolSet) -> list[PoolKey]:
 def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[Row]:
     scorer = Scorer("x", retriever, pools)
     found = [one for task in scorer.tasks(places_of(pools), size) for one in scorer.run(task)]
-    assert sorted(one.place for one in found) == sorted(places_of(pools))
-    return [one.row for one in sorted(found)]
+    assert sorted(one.key for one in found) == sorted(places_of(pools))
+    return [one.finished.row for one in sorted(found)]
 
 
 def assert_only_the_second_failed(rows: list[Row], cause: str) -> None:
@@ -365,5 +365,5 @@ def test_what_is_left_of_a_run_is_scored_as_in_the_whole(write_release: WriteRel
     scorer = Scorer("x", Random(), pools)
     last = PoolKey(4, 0, 2)
     [[alone]] = [scorer.run(task) for task in scorer.tasks([last], 16)]
-    assert alone.place == last
-    assert alone.row == whole[places_of(pools).index(last)]
+    assert alone.key == last
+    assert alone.finished.row == whole[places_of(pools).index(last)]

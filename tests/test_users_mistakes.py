@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from recallbed.errors import UserError
+from recallbed.harness.experiment import make_rows
 from recallbed.harness.first_failures import FirstFailures
-from recallbed.harness.item_run import Done, is_item_row, run_items
+from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run
-from tests.kit import Forked, Process, WriteRelease, one_line_error
+from recallbed.harness.run_options import RunOptions
+from tests.kit import Forked, Items, Process, WriteRelease, one_line_error
 
 ROWS = [
     (f"what of number {i}", [f"likes {i}", f"has {i} at home", f"sleeps until {i}"], 0)
@@ -147,12 +149,11 @@ def test_items_that_all_fail_alike_stop_a_run_and_leave_no_folder(tmp_path: Path
 
     def run(keep_going: bool) -> int:
         with open_run(tmp_path / "runs" / "a", {}, "resume", sound=is_item_row) as folder:
-            run_items(folder, items, label="t", in_flight=2, keep_going=keep_going)
+            make_rows(Items(items, in_flight=2), folder, RunOptions(keep_going=keep_going))
             return len(folder.rows)
 
-    with pytest.raises(
-        UserError, match=r"t: stopped, since the first 10 all failed in the same way"
-    ):
+    stopped = r"items: stopped, since the first 10 all failed in the same way"
+    with pytest.raises(UserError, match=stopped):
         run(keep_going=False)
     assert len(asked) < 20
     assert not (tmp_path / "runs").exists()

@@ -111,14 +111,14 @@ class SlowStart(Overlap):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_tasks_come_back_in_their_order(release: Path, workers: int) -> None:
     scorer, tasks = scorer_of(SlowStart(), release)
-    found = [[one.place for one in finished] for finished in run_tasks(scorer, tasks, workers)]
+    found = [[one.key for one in finished] for finished in run_tasks(scorer, tasks, workers)]
     assert found == tasks
 
 
 def test_more_workers_than_tasks(release: Path) -> None:
     scorer, tasks = scorer_of(Overlap(), release)
-    few = [[one.row for one in task] for task in run_tasks(scorer, tasks[:2], 1)]
-    assert [[one.row for one in task] for task in run_tasks(scorer, tasks[:2], 3)] == few
+    few = [[one.finished.row for one in task] for task in run_tasks(scorer, tasks[:2], 1)]
+    assert [[one.finished.row for one in task] for task in run_tasks(scorer, tasks[:2], 3)] == few
 
 
 class WhoScores(Retriever):
@@ -130,7 +130,7 @@ class WhoScores(Retriever):
 
 def test_workers_are_spawned_and_never_forked(release: Path) -> None:
     scorer, tasks = scorer_of(WhoScores(), release)
-    errors = {one.row["error"] for task in run_tasks(scorer, tasks[:4], 2) for one in task}
+    errors = {one.finished.row["error"] for task in run_tasks(scorer, tasks[:4], 2) for one in task}
     assert errors == {"SpawnProcess"}
 
 

@@ -16,11 +16,12 @@ from recallbed.chat_models.base import (
 from recallbed.chat_models.budget import Budget
 from recallbed.chat_models.cache import ReplyCache, choose_cache
 from recallbed.chat_models.choose import chat_model
-from recallbed.chat_models.dry_run import DryRun, Plan
+from recallbed.chat_models.dry_run import DryRun
 from recallbed.chat_models.fence import Fence, fence_for, harmless, one_line
 from recallbed.chat_models.prices import Price, Prices, read_prices
 from recallbed.chat_models.prompt_file import PromptFile
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.harness.experiment import Plan
 
 __all__ = [
     "Budget",

@@ -4,36 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from recallbed.chat_models.base import JSON, Cause, ChatModel, Failure, Message, Reply, Request
 from recallbed.chat_models.prices import Prices
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Calls that would be sent, and those whose reply is stored already.
-
-    `tokens_in` is an estimate where the tokenizer is a server's. `tokens_out` is the most that may
-    come; re-asks are in neither, since they hang on replies. `cost` is for both; None where the
-    price isn't known. `seconds` is the time for both on this machine, None for a server's model.
-    """
-
-    calls: int
-    stored: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    seconds: float | None = None
-
-    def line(self, name: str) -> str:
-        """One line about the model called `name`."""
-        cost = "unknown: no price" if self.cost is None else f"at most {self.cost:.4f}"
-        took = "" if self.seconds is None else f", at most about {self.seconds:.0f} s here"
-        return (
-            f"{name}: {self.calls} calls, {self.stored} stored, {self.tokens_in} tokens in,"
-            f" at most {self.tokens_out} out, cost {cost}{took}"
-        )
+from recallbed.harness.experiment import Plan
 
 
 class DryRun(ChatModel):

@@ -344,7 +344,7 @@ def _enter(
     return folder
 
 
-def say_reused(kept: int, made: int) -> None:
+def note_reused(kept: int, made: int) -> None:
     """Report on stderr how many rows of an earlier run were kept, if any were."""
     if kept:
         note(f"reused {kept} row{'s'[: kept != 1]}, scored {made}")

@@ -337,9 +337,9 @@ def test_row_23_a_worker_loads_the_model_itself_where_it_must(write_release: Wri
     pools = build_pools(load_dataset(write_release(ROWS), "dev"), "nested", (2,), (0,))
     scorer = Scorer("m", MiniLM(device="cpu"), pools)
     tasks = [[PoolKey(2, 0, query)] for query in range(3)]
-    expected = [[one.row for one in task] for task in run_tasks(scorer, tasks, 1)]
+    expected = [[one.finished.row for one in task] for task in run_tasks(scorer, tasks, 1)]
     fresh = Scorer("m", MiniLM(device="cpu"), pools)
-    assert [[one.row for one in task] for task in run_tasks(fresh, tasks, 2)] == expected
+    assert [[one.finished.row for one in task] for task in run_tasks(fresh, tasks, 2)] == expected
 
 
 def test_row_23_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_path: Path) -> None:
