@@ -13,8 +13,9 @@ from judges.options import JudgeOptions
 from judges.verdicts import Unjudged, Verdict, from_row, to_row
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
-from recallbed.harness.experiment import Plan, execute, plan
+from recallbed.harness.experiment import execute, plan
 from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.plan import Plan
 from recallbed.harness.run_folder import RunFolder
 
 JSON = Any
@@ -52,7 +53,8 @@ class _JudgeRun(ItemExperiment):
         self.options, self.about, self.chats = options, about, chats
         self.chat = chats(options.model)
         self.work = make(self.chat)
-        self.name, self.task, self.in_flight = f"{task}-judge", task, options.chat.in_flight
+        self.name, self.task = f"{task}-judge", task
+        self.in_flight = options.chat.in_flight
         self.libraries = self.chat.libraries
         self.verdicts: dict[str, Verdict[Any]] = {}
 

@@ -26,7 +26,7 @@ from memory_scoring.answers import Answers, R
 from memory_scoring.score_options import ScoreOptions
 from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.records import MemoryItem, Turn
-from recallbed.harness.experiment import Plan
+from recallbed.harness.plan import Plan
 
 JSON = Any
 NONE = "(none)"

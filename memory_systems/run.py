@@ -21,11 +21,12 @@ from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
-from recallbed.harness.experiment import Outcome, Plan, execute, plan, print_plans
+from recallbed.harness.experiment import Outcome, execute, plan
 from recallbed.harness.failures import Failures, with_reason
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.plan import Plan, print_plans
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
 from recallbed.harness.terminal import note, say, say_json
 from retrievers.registry import build_retrievers, describe_retriever

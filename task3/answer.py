@@ -153,8 +153,8 @@ def answer(
 
 
 def _run(config: AnswerConfig, as_json: bool) -> None:
-    from recallbed.harness.experiment import print_plans
     from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import note, say, say_json
     from task3.answer_run import plan_answers, run_answers
 

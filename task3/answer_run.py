@@ -24,10 +24,11 @@ from recallbed.corpus.options import Strategy
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.harness.configurations import Configuration
-from recallbed.harness.experiment import Outcome, Plan, execute, plan
+from recallbed.harness.experiment import Outcome, execute, plan
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import write_atomically
 from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.plan import Plan
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
 from recallbed.harness.run_options import OnExisting, RunOptions
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext

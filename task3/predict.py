@@ -96,8 +96,8 @@ def _run(
     from indexes.embedding_store import choose_store
     from recallbed.chat_models.session import open_chats
     from recallbed.errors import UserError
-    from recallbed.harness.experiment import checked_plans, print_plans
     from recallbed.harness.files import write_atomically
+    from recallbed.harness.plan import checked_plans, print_plans
     from recallbed.harness.run_folder import encode_row
     from recallbed.harness.terminal import note
     from retrievers.base import RunContext

@@ -15,7 +15,7 @@ from recallbed.harness.app import App
 from recallbed.harness.options import AsJson, Without
 
 if TYPE_CHECKING:
-    from recallbed.harness.experiment import Plan
+    from recallbed.harness.plan import Plan
     from task3.used_memory import UseOptions
 
 app = App()

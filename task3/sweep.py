@@ -24,8 +24,8 @@ def sweep(config: SweepConfig, as_json: AsJson = False) -> None:
     """
     from analysis.curves import draw_run
     from analysis.tables import print_remarks, print_table
-    from recallbed.harness.experiment import print_plans
     from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import note, say_json
     from task3.sweep_run import plan_sweep, run_sweep
 

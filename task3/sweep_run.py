@@ -17,7 +17,8 @@ from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.material import Material, gather
 from recallbed.corpus.pools import pool_hash
 from recallbed.errors import UserError
-from recallbed.harness.experiment import Experiment, Finished, Outcome, Plan, execute, plan
+from recallbed.harness.experiment import Experiment, Finished, Outcome, execute, plan
+from recallbed.harness.plan import Plan
 from recallbed.harness.progress import progress
 from recallbed.harness.run_folder import RunFolder
 from retrievers.base import Retriever

@@ -104,7 +104,7 @@ def tune_command(
         from recallbed.chat_models.session import open_chats
         from recallbed.corpus.material import gather
         from recallbed.corpus.options import STRATEGIES
-        from recallbed.harness.experiment import checked_plans, print_plans
+        from recallbed.harness.plan import checked_plans, print_plans
         from retrievers.base import RunContext
         from task3.grid import parse_grid
         from task3.tuning import OBJECTIVES, tune

@@ -24,9 +24,9 @@ from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.predictions import Prediction
 from recallbed.corpus.records import Task3File, Task3Row
 from recallbed.errors import UserError
-from recallbed.harness.experiment import Plan
 from recallbed.harness.failures import Failures
 from recallbed.harness.fingerprint import short_hash
+from recallbed.harness.plan import Plan
 from task3.exact_match import QueryVerdict
 
 UseBy = Literal["overlap", "judge"]

@@ -10,8 +10,8 @@ from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.utilization import UtilizationJudge
 from recallbed.chat_models.base import ChatModel
-from recallbed.harness.experiment import Plan
 from recallbed.harness.fingerprint import short_hash
+from recallbed.harness.plan import Plan
 from task4.answers import Said
 from task4.questions import Question
 

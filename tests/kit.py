@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.harness.configurations import Configuration
-from recallbed.harness.experiment import Plan
 from recallbed.harness.item_run import Done, ItemExperiment
+from recallbed.harness.plan import Plan
 from recallbed.harness.run_folder import RunFolder
 from recallbed.harness.run_options import RunOptions
 from retrievers.options import RetrieverOptions

@@ -33,7 +33,7 @@ def test_rows_of_other_items_are_refused(tmp_path: Path, names: str, line: int) 
 
 def test_a_run_without_a_result_is_an_error_that_keeps_its_rows(tmp_path: Path) -> None:
     items = Items({"a": lambda: Done(error="timeout"), "b": lambda: Done(error="no JSON")})
-    with pytest.raises(UserError, match=r"not one of 2 rows could be scored \(timeout: 1, no JSON"):
+    with pytest.raises(UserError, match=r"not one of 2 rows could be scored \(timeout: 1; no JSON"):
         execute(items, RunOptions(tmp_path))
     assert [row["error"] for row in rows_of(tmp_path)] == ["timeout", "no JSON"]
     works = {"a": lambda: Done("x"), "b": lambda: Done(error="no JSON")}

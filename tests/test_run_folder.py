@@ -383,7 +383,7 @@ def test_more_rows_than_the_plan_are_refused(release: Path, tmp_path: Path) -> N
     sweep(release, tmp_path / "run", "overlap")
     path = tmp_path / "run" / "rows.jsonl"
     path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(UserError, match="more rows than this run has"):
+    with pytest.raises(UserError, match=r"rows\.jsonl:\d+: not the row that belongs here"):
         sweep(release, tmp_path / "run", "overlap", on_existing="resume")
 
 

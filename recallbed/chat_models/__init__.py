@@ -21,7 +21,7 @@ from recallbed.chat_models.fence import Fence, fence_for, harmless, one_line
 from recallbed.chat_models.prices import Price, Prices, read_prices
 from recallbed.chat_models.prompt_file import PromptFile
 from recallbed.chat_models.session import ChatOptions, Chats, open_chats
-from recallbed.harness.experiment import Plan
+from recallbed.harness.plan import Plan
 
 __all__ = [
     "Budget",

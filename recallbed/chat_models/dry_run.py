@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from recallbed.chat_models.base import JSON, Cause, ChatModel, Failure, Message, Reply, Request
 from recallbed.chat_models.prices import Prices
-from recallbed.harness.experiment import Plan
+from recallbed.harness.plan import Plan
 
 
 class DryRun(ChatModel):

@@ -18,7 +18,7 @@ from recallbed.chat_models.choose import chat_model, model_class
 from recallbed.chat_models.dry_run import DryRun
 from recallbed.chat_models.prices import Prices, read_prices
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
-from recallbed.harness.experiment import Plan
+from recallbed.harness.plan import Plan
 from recallbed.harness.terminal import note
 
 ChatModelName = Annotated[

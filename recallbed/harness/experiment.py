@@ -5,55 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
 from recallbed.harness.first_failures import FirstFailures
-from recallbed.harness.run_folder import ROWS, SUMMARY, RunFolder, Scores, note_reused, open_run
+from recallbed.harness.plan import Plan, checked_plans
+from recallbed.harness.run_folder import ROWS, SUMMARY, RunFolder, note_reused, open_run
 from recallbed.harness.run_options import RunOptions
-from recallbed.harness.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from recallbed.harness.run_folder import Scores
 
 JSON = Any
 Row = dict[str, Any]
 K = TypeVar("K")
-HEDGE = (
-    "tokens in are estimated if the tokenizer is a server's; tokens out and cost are upper bounds;"
-    " calls that depend on earlier replies are counted as far as those replies are stored, so a run"
-    " may make more calls or fewer"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would send to one chat model.
-
-    `calls` would be sent, the replies of `stored` are in the cache. `tokens_in` is an estimate if
-    the tokenizer is a server's. `tokens_out` is the most that may come; re-asks are in neither,
-    since they depend on replies. `cost` is for both; None if the price is unknown. `seconds` is the
-    time for both on this machine, None for a server's model.
-    """
-
-    calls: int
-    stored: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    seconds: float | None = None
-
-    def line(self, name: str) -> str:
-        """Return one line about the model called `name`."""
-        cost = "unknown: no price" if self.cost is None else f"at most {self.cost:.4f}"
-        took = "" if self.seconds is None else f", at most about {self.seconds:.0f} s here"
-        return (
-            f"{name}: {self.calls} calls, {self.stored} stored, {self.tokens_in} tokens in,"
-            f" at most {self.tokens_out} out, cost {cost}{took}"
-        )
 
 
 class Finished(NamedTuple):
@@ -228,18 +199,3 @@ def plan(experiment: Experiment[K]) -> Mapping[str, Plan]:
     """
     experiment.rehearse()
     return checked_plans(experiment.plans())
-
-
-def checked_plans(plans: Mapping[str, Plan]) -> Mapping[str, Plan]:
-    """Return `plans`; raise UserError if there are none."""
-    if not plans:
-        raise UserError("--dry-run: nothing here asks a chat model")
-    return plans
-
-
-def print_plans(plans: Mapping[str, Plan], as_json: bool = False) -> None:
-    """Print plans on stdout, as lines that end with what the figures mean, or as JSON."""
-    if as_json:
-        say_json(canonical({name: asdict(one) for name, one in plans.items()}))
-    else:
-        say(*(one.line(name) for name, one in plans.items()), HEDGE)

@@ -12,10 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from recallbed.errors import UserError
 from recallbed.harness.checksums import seal, unseal
@@ -25,7 +22,12 @@ from recallbed.harness.run_options import OnExisting
 from recallbed.harness.terminal import note
 from recallbed.harness.users_code import changed_modules, late_modules
 
-Scores = Sequence[float] | NDArray[np.float32] | None
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Scores = Sequence[float] | NDArray[np.float32] | None
+
 MANIFEST, ROWS, TIMINGS, SUMMARY = "manifest.json", "rows.jsonl", "timings.jsonl", "summary.json"
 SCORES, LOCK = "scores.jsonl", ".lock"
 PREDICTIONS = "predictions.jsonl"

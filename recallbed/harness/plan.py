@@ -1,0 +1,58 @@
+"""What a dry run prints: the calls that a run would make, by chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from recallbed.errors import UserError
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.terminal import say, say_json
+
+HEDGE = (
+    "tokens in are estimated if the tokenizer is a server's; tokens out and cost are upper bounds;"
+    " calls that depend on earlier replies are counted as far as those replies are stored, so a run"
+    " may make more calls or fewer"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would send to one chat model.
+
+    `calls` would be sent, the replies of `stored` are in the cache. `tokens_in` is an estimate if
+    the tokenizer is a server's. `tokens_out` is the most that may come; re-asks are in neither,
+    since they depend on replies. `cost` is for both; None if the price is unknown. `seconds` is the
+    time for both on this machine, None for a server's model.
+    """
+
+    calls: int
+    stored: int
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+    seconds: float | None = None
+
+    def line(self, name: str) -> str:
+        """Return one line about the model called `name`."""
+        cost = "unknown: no price" if self.cost is None else f"at most {self.cost:.4f}"
+        took = "" if self.seconds is None else f", at most about {self.seconds:.0f} s here"
+        return (
+            f"{name}: {self.calls} calls, {self.stored} stored, {self.tokens_in} tokens in,"
+            f" at most {self.tokens_out} out, cost {cost}{took}"
+        )
+
+
+def checked_plans(plans: Mapping[str, Plan]) -> Mapping[str, Plan]:
+    """Return `plans`; raise UserError if there are none."""
+    if not plans:
+        raise UserError("--dry-run: nothing here asks a chat model")
+    return plans
+
+
+def print_plans(plans: Mapping[str, Plan], as_json: bool = False) -> None:
+    """Print plans on stdout, as lines that end with what the figures mean, or as JSON."""
+    if as_json:
+        say_json(canonical({name: asdict(one) for name, one in plans.items()}))
+    else:
+        say(*(one.line(name) for name, one in plans.items()), HEDGE)
