@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from memory_scoring.answers import NAMES, Answers
@@ -11,6 +10,7 @@ from memory_scoring.score_options import ScoreOptions
 from memory_scoring.scoring import plan_pairs
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import canonical
+from recallbed.harness.plan import print_plans
 from recallbed.harness.terminal import note, say, say_json
 from recallbed.harness.text_table import TextTable, print_tables
 
@@ -36,7 +36,7 @@ def carry_out(
         if options.judge is None:
             raise UserError("--dry-run: only --scorer judge asks a chat model")
         plans = plan_pairs(answers, options.judge)
-        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        print_plans(plans, as_json=True)
         return
     found = report()
     if options.as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -56,6 +55,7 @@ def score(
     wrong, and every cause with its count and first lines. A faulty line does not stop the rest.
     """
     from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import say, say_json
     from task3.used_memory import use_options
 
@@ -63,7 +63,7 @@ def score(
     options = use_options(use, judge)
     if judge is not None and judge.chat.dry_run:
         plans = plan_file(predictions, data.data, data.split, pools.size, judge)
-        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        print_plans(plans, as_json=True)
         return
     result = score_file(predictions, data.data, data.split, pools.size, exclude, options)
     if as_json:

@@ -44,6 +44,7 @@ def score(
     Without --judge-model all that needs no judge is reported, and what is missing is listed.
     """
     from recallbed.harness.fingerprint import canonical
+    from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import say, say_json
     from task4.scoring import gather
     from task4.scoring import score as score_material
@@ -51,12 +52,10 @@ def score(
     judge = judge_options.named
     material = gather(answers, data, split, ability)
     if judge is not None and judge.chat.dry_run:
-        from dataclasses import asdict
-
         from task4.judging import plan_judging
 
         plans = plan_judging(judge, material.questions, material.answers.of)
-        say_json(canonical({name: asdict(plan) for name, plan in plans.items()}))
+        print_plans(plans, as_json=True)
         return
     result = score_material(material, judge)
     if as_json:
