@@ -16,7 +16,7 @@ from retrievers.chance import Random
 from retrievers.dense import MiniLM
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
-from retrievers.registry import GivenInstance, build_all, describe
+from retrievers.registry import GivenInstance, build_retrievers, describe_retriever
 
 SAME = {
     "bm25 with a setting": (BM25(k1=0.9), "bm25", ["k1=0.9"]),
@@ -39,8 +39,8 @@ class Longest(Retriever):
 
 
 def described(configuration: Any) -> Mapping[str, Any]:
-    built = build_all([configuration], RunContext(seed=7))
-    return describe(configuration, built[configuration.label])
+    built = build_retrievers([configuration], RunContext(seed=7))
+    return describe_retriever(configuration, built[configuration.label])
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -54,20 +54,20 @@ def test_an_instance_has_the_fingerprint_of_its_settings(name: str) -> None:
 def test_a_dataclass_is_used_as_it_is_and_described_by_its_fields() -> None:
     mine = Longest(3.0)
     given = GivenInstance.of("mine", mine)
-    assert build_all([given], RunContext()) == {"mine": mine}
+    assert build_retrievers([given], RunContext()) == {"mine": mine}
     assert described(given)["settings"] == {"weight": 3.0}
     assert described(given)["name"] == f"{__name__}:Longest"
 
 
 def test_a_hybrid_of_instances_is_used_as_it_is() -> None:
     made = Hybrid.of({"a": BM25(k1=3), "b": Overlap()})
-    assert build_all([GivenInstance.of("mine", made)], RunContext())["mine"] is made
+    assert build_retrievers([GivenInstance.of("mine", made)], RunContext())["mine"] is made
 
 
 def test_a_wrong_value_is_named() -> None:
     given = GivenInstance.of("mine", BM25(stem="perhaps"))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="mine, stem='perhaps': Input should be a valid boolean"):
-        build_all([given], RunContext())
+        build_retrievers([given], RunContext())
 
 
 def test_an_unknown_setting_is_refused_by_the_constructor() -> None:
