@@ -38,6 +38,12 @@ def test_a_wrong_command_is_found(line: str, message: str) -> None:
         check(line)
 
 
+def test_commands_stand_in_sh_blocks() -> None:
+    for page in PAGES:
+        found = re.findall(r"^ {4}(?:python|recallbed) .*", page.read_text("utf-8"), re.MULTILINE)
+        assert not found, f"{name_of(page)}: {found[0]}"
+
+
 RUNNABLE = [page for page in PAGES if any(b.language == "sh" and not b.mark for b in blocks(page))]
 
 
