@@ -13,7 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from analysis.curves import scored_cells
+from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
+from analysis.rows import SweepRow
 from analysis.runs import Run, read_run, seconds_a_row
 from analysis.tables import title
 from recallbed.errors import UserError
@@ -30,11 +33,10 @@ AXES = {
     "cost": "cost a query",
     "ms": "milliseconds a query",
 }
-_OUTCOME = ("query", "pool", "above", "tied", "calls", "tokens_in", "tokens_out", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FrontierPoint:
     """A configuration: recall with its 95 % interval, and by axis what a query took.
 
     An amount is None where it isn't known, 0 where nothing of the kind was used. `estimated`
@@ -55,7 +57,9 @@ class Point:
     """Of the finished run; more than `attempted` if it was stopped."""
 
 
-def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int, list[Point]]:
+def points_of(
+    runs: Sequence[Run], distractors: int | None, metric: Metric
+) -> tuple[int, list[FrontierPoint]]:
     """The size, by default the largest that all have, and a point a configuration at it.
 
     A configuration that stands in several runs with the same outcome (a first stage, say) counts
@@ -63,29 +67,31 @@ def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int
     where two weren't scored on the same pools, or one has no row that was scored.
     """
     size = _size(runs, distractors)
-    chosen: dict[str, tuple[Run, str]] = {}
+    chosen: dict[Any, tuple[Run, str]] = {}
     for run in runs:
         for entry in run.manifest["fingerprint"]["retrievers"]:
             rows = _rows(run, entry["label"], size)
-            outcome = [[row[key] for key in _OUTCOME] for row in rows]
-            chosen.setdefault(canonical([entry, outcome]), (run, entry["label"]))
+            outcome = tuple(
+                (r.query, r.pool, r.ties, r.calls, r.tokens_in, r.tokens_out, r.error) for r in rows
+            )
+            chosen.setdefault((canonical(entry), outcome), (run, entry["label"]))
     _check_pools(list(chosen.values()), size)
     labels = Counter(label for _, label in chosen.values())
     points = []
     for run, label in chosen.values():
         folder = run.path.resolve().name
         name = label if labels[label] == 1 else f"{label} ({folder})"
-        points.append(_point(run, label, name, size, k))
+        points.append(_point(run, label, name, size, metric))
     return size, points
 
 
-def _rows(run: Run, label: str, size: int) -> list[Mapping[str, Any]]:
-    return [r for r in run.rows if (r["retriever"], r["distractors"]) == (label, size)]
+def _rows(run: Run, label: str, size: int) -> list[SweepRow]:
+    return [r for r in run.rows if (r.retriever, r.distractors) == (label, size)]
 
 
 def _size(runs: Sequence[Run], wish: int | None) -> int:
     sizes = [
-        {row["distractors"] for row in run.rows if row["retriever"] == label}
+        {row.distractors for row in run.rows if row.retriever == label}
         for run in runs
         for label in run.labels
     ]
@@ -103,7 +109,7 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
     for run, label in chosen:
         pools: dict[str, list[str]] = {}
         for row in _rows(run, label, size):
-            pools.setdefault(row["query"], []).append(row["pool"])
+            pools.setdefault(row.query, []).append(row.pool)
         first = pools if first is None else first
         odd = set(first) ^ set(pools)
         if odd:
@@ -118,37 +124,36 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
                 )
 
 
-def _point(run: Run, label: str, name: str, size: int, k: int) -> Point:
-    [cell] = [
-        cell
-        for cell in run.summary((k,))["cells"]
-        if (cell["retriever"], cell["distractors"]) == (label, size)
-    ]
-    if not cell["scored"]:
+def _point(run: Run, label: str, name: str, size: int, metric: Metric) -> FrontierPoint:
+    cells = [c for c in scored_cells(run, label, metric) if c.distractors == size]
+    if not cells:
         raise UserError(f"{run.path}: `{label}` has not one scored row at {size} distractors")
-    recall = cell["recall"][str(k)]
-    a_query = cell.get("a_query", {"calls": 0.0, "tokens_in": 0.0, "tokens_out": 0.0})
-    cost, seconds = cell.get("cost", 0.0), seconds_a_row(run.path, label, size)
-    return Point(
+    cell, report = cells[0], cells[0].reranked
+    estimate = cell.estimates[metric]
+    cost = report.cost if report else 0.0
+    seconds = seconds_a_row(run.path, label, size)
+    return FrontierPoint(
         run.path.resolve().name,
         name,
-        recall["mean"],
-        recall["low"],
-        recall["high"],
+        estimate.mean,
+        estimate.low,
+        estimate.high,
         {
-            "tokens": a_query["tokens_in"] + a_query["tokens_out"],
-            "cost": None if cost is None else cost / cell["scored"],
+            "tokens": report.per_query["tokens_in"] + report.per_query["tokens_out"]
+            if report
+            else 0.0,
+            "cost": None if cost is None else cost / cell.scored,
             "ms": 1000 * fmean(seconds) if seconds else None,
         },
-        a_query["calls"],
-        cell.get("estimated_calls", 0),
-        cell["attempted"],
-        cell["scored"],
+        report.per_query["calls"] if report else 0.0,
+        report.estimated_calls if report else 0,
+        cell.attempted,
+        cell.scored,
         run.rows_of_a_cell,
     )
 
 
-def frontier(points: Sequence[Point], axis: str) -> list[Point]:
+def frontier(points: Sequence[FrontierPoint], axis: str) -> list[FrontierPoint]:
     """The points that no other one beats: more recall than all that take as much or less.
 
     Ascending; a point of unknown amount is on no frontier.
@@ -166,7 +171,7 @@ def frontier(points: Sequence[Point], axis: str) -> list[Point]:
     return found
 
 
-def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
+def as_csv(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> str:
     """All figures as CSV, a line a configuration; an unknown amount is an empty field."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -191,7 +196,7 @@ def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
     return stream.getvalue()
 
 
-def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable:
+def as_table(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> TextTable:
     """The figures as a table, those on the frontier marked."""
     head = ("configuration", f"R@{k} at {size} [95 %]", *AXES, "calls", "failed", "frontier")
     table = TextTable("Per query", head)
@@ -209,7 +214,7 @@ def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable
     return table
 
 
-def remarks(points: Sequence[Point], axis: str) -> list[str]:
+def remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
     """What a reader of the picture must know."""
     lines = []
     unknown = [point.label for point in points if point.amounts[axis] is None]
@@ -233,7 +238,9 @@ def _plain(amount: float) -> str:
     return f"{amount:.6g}" if amount < 1e6 else f"{amount:.0f}"
 
 
-def drawn(points: Sequence[Point], axis: str) -> tuple[list[tuple[float, Point]], list[Point]]:
+def drawn(
+    points: Sequence[FrontierPoint], axis: str
+) -> tuple[list[tuple[float, FrontierPoint]], list[FrontierPoint]]:
     """What a logarithmic axis can show, (amount, point) ascending; and the free ones, of amount 0.
 
     Raises UserError where there is nothing to show.
@@ -285,7 +292,7 @@ def command(
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
         check_out(out, overwrite)
         read = [read_run(path) for path in runs]
-        size, points = points_of(read, distractors, k)
+        size, points = points_of(read, distractors, Recall(k))
         titles = dict.fromkeys(title(run.summary((k,))) for run in read)
         out.parent.mkdir(parents=True, exist_ok=True)
         told = f"{size:,} distractors" + (f"; {note}" if note else "")

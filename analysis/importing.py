@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from analysis.curves import draw_run
-from analysis.rows import Row, failed_row, is_sweep_row, scored_row
-from analysis.summary import summarise, write_summary
+from analysis.rows import SweepRow, is_sweep_row
+from analysis.summary import SweepSummary, summarise, write_summary
 from analysis.tables import print_table
 from analysis.trec import read_run_file, scores_of
 from recallbed.corpus.jsonl import new_digest
@@ -46,7 +46,7 @@ class Imported:
 
 def import_run(
     system: Imported, material: Material, out: Path, ks: Sequence[int], on_existing: OnExisting
-) -> dict[str, Any]:
+) -> SweepSummary:
     """Write a run folder with a row for every query and size; gives back its summary.
 
     A query that a file doesn't answer is a failed row with its cause, never a score. Raises
@@ -54,7 +54,7 @@ def import_run(
     where not one query is answered or `out` can't be had.
     """
     reader = _Trec if system.kind == "trec" else _Predictions
-    rows: list[Row] = []
+    rows: list[SweepRow] = []
     notes: Counter[str] = Counter()
     hashes: dict[str, str] = {}
     for size in material.sizes:
@@ -63,22 +63,22 @@ def import_run(
         hashes[f"d{size}"] = file.sha256
         for query, pool in zip(material.pools.rows, pools, strict=True):
             memories = material.pools.texts(pool)
-            place = (query.benchmark_id, system.label, size)
+            of = (query.benchmark_id, system.label, size)
             found = file.scores(query, pool, memories)
             if isinstance(found, str):
-                rows.append(failed_row(place, memories, pool.golds, found))
+                rows.append(SweepRow.failed(of, memories, pool.golds, found))
             else:
                 scores, unreturned = found
                 notes["unreturned_memories"] += unreturned
                 notes["of_memories"] += len(memories)
-                rows.append(scored_row(place, memories, pool.golds, scores))
-    if not any(row["error"] is None for row in rows):
-        raise UserError(f"{system.label}: not one query is answered ({rows[0]['error']})")
+                rows.append(SweepRow.scored(of, memories, pool.golds, scores))
+    if not any(row.error is None for row in rows):
+        raise UserError(f"{system.label}: not one query is answered ({rows[0].error})")
     with open_run(out, _fingerprint(system, material, hashes), on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
         folder.manifest["notes"][system.label] = dict(notes)
         folder.write_manifest()
-        folder.rewrite(rows)
+        folder.rewrite([row.to_json() for row in rows])
         folder.time(retriever=system.label, phase="prepare", seconds=0.0)
         summary = summarise(folder.manifest, rows, ks)
         write_summary(out, summary)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.rows import Reranked, Row, failed_row, scored_row
+from analysis.rows import Reranking, SweepRow
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.errors import UserError
 from retrievers.base import NotScored, Retriever, Scored
@@ -39,7 +39,7 @@ class Finished(NamedTuple):
     """A row with the place it belongs to, the seconds it took, and its scores where kept."""
 
     place: PoolKey
-    row: Row
+    row: dict[str, Any]
     seconds: float
     scores: Scores | None = None
 
@@ -79,14 +79,14 @@ class Scorer:
         found = list(self._results(keys))
         share = (time.perf_counter() - started) / max(len(found), 1)
         return [
-            Finished(place, row, share, scores if self.keep_scores else None)
+            Finished(place, row.to_json(), share, scores if self.keep_scores else None)
             for place, (row, scores) in zip(keys, found, strict=True)
         ]
 
     def _pool(self, place: PoolKey) -> Pool:
         return self.pools.pools[place.distractors, place.seed][place.query]
 
-    def _results(self, keys: Sequence[PoolKey]) -> Iterable[tuple[Row, Scores | None]]:
+    def _results(self, keys: Sequence[PoolKey]) -> Iterable[tuple[SweepRow, Scores | None]]:
         if not self.retriever.pool_independent:
             members = [self.pools.texts(self._pool(place)) for place in keys]
             queries = [self.pools.rows[place.query].query for place in keys]
@@ -111,27 +111,35 @@ class Scorer:
 
     def _finish(
         self, place: PoolKey, result: Scored | NotScored, at: slice | Ints
-    ) -> tuple[Row, Scores | None]:
+    ) -> tuple[SweepRow, Scores | None]:
         pool = self._pool(place)
         memories = self.pools.texts(pool)
         where = (self.pools.rows[place.query].benchmark_id, self.label, place.distractors)
         if isinstance(result, NotScored):
-            return failed_row(where, memories, pool.golds, result.cause), None
+            return SweepRow.failed(where, memories, pool.golds, result.cause), None
         scores = np.asarray(result.scores)[at]
-        usage, repairs = result.usage.counts, dict(result.repairs)
         # In a union of pools there is no first stage and no prompt of this one.
-        reranked = _reranked(result if isinstance(at, slice) else Scored((), usage=result.usage))
-        return scored_row(where, memories, pool.golds, scores, usage, repairs, reranked), scores
+        known = result if isinstance(at, slice) else Scored((), usage=result.usage)
+        row = SweepRow.scored(
+            where,
+            memories,
+            pool.golds,
+            scores,
+            **result.usage.counts,
+            repairs=dict(result.repairs),
+            reranked=_reranked(known, pool.golds),
+        )
+        return row, scores
 
 
-def _reranked(result: Scored) -> Reranked | None:
-    """What a row tells of reranking; None, and not a key of it, where there is nothing to tell."""
+def _reranked(result: Scored, golds: Sequence[int]) -> Reranking | None:
+    """What is known of reranking; None if nothing is, and the row then has no key of it."""
     estimated = result.usage.unreported
     known = any(part is not None for part in (result.first_stage, result.depth, result.shown))
     if not known and not estimated:
         return None
     first = None if result.first_stage is None else np.asarray(result.first_stage, np.float32)
-    return Reranked(first, result.depth, result.shown, estimated)
+    return Reranking.of(golds, first, result.depth, result.shown, estimated)
 
 
 _scorer: Scorer | None = None

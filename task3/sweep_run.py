@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.rows import is_sweep_row
-from analysis.summary import summarise, write_summary
+from analysis.rows import SweepRow, is_sweep_row
+from analysis.summary import SweepSummary, summarise, write_summary
 from recallbed.chat_models.dry_run import Plan
 from recallbed.chat_models.prices import Prices
 from recallbed.chat_models.session import Chats, open_chats
@@ -72,10 +72,15 @@ def task_size(config: SweepConfig, notes: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a finished sweep lies, and its summary (the content of summary.json)."""
+    """The folder of a finished sweep, its report, and the content of its summary.json."""
 
     path: Path
-    summary: Mapping[str, Any]
+    report: SweepSummary
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Return the report as JSON."""
+        return self.report.to_json()
 
 
 def run_sweep(config: SweepConfig) -> Outcome:
@@ -100,20 +105,21 @@ def _run(config: SweepConfig, chats: Chats) -> Outcome:
         on_existing = "resume" if on_existing == "refuse" else on_existing
     with open_run(path, fingerprint, on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
-        rows = material.data.smallest.sha256
+        data = material.data.smallest.sha256
         folder.manifest["fitted_on_these_rows"] = [
-            label for label, retriever in retrievers.items() if rows in retriever.fitted_on
+            label for label, retriever in retrievers.items() if data in retriever.fitted_on
         ]
         Sweep(config, folder, material.pools, retrievers, chats.prices).run()
         folder.write_manifest()
-        summary = summarise(folder.manifest, folder.rows, config.ks)
-        write_summary(path, summary)
-    if not any(cell["scored"] for cell in summary["cells"]):
+        rows = [SweepRow.from_json(row) for row in folder.rows]
+        report = summarise(folder.manifest, rows, config.ks)
+        write_summary(path, report)
+    if not any(cell.scored for cell in report.cells):
         raise UserError(
             f"{path}: not one of {len(folder.rows)} rows could be scored"
             f" ({Failures(row['error'] for row in folder.rows)})"
         )
-    return Outcome(path, summary)
+    return Outcome(path, report)
 
 
 class Sweep:
