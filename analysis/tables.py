@@ -172,8 +172,8 @@ def _cell_remarks(summary: SweepSummary) -> Iterator[str]:
 
 def _of_cell(cell: Cell) -> Iterator[tuple[str, str, str]]:
     """Statements about a cell: text, the figure that may differ between cells, text."""
-    for cause, count in cell.failures.items():
-        yield "", str(count), f" failed: {with_reason(cause, cell.reasons.get(cause, ''))}"
+    for cause, failed in cell.failures.items():
+        yield "", str(failed), f" failed: {with_reason(cause, cell.reasons.get(cause, ''))}"
     if cell.all_tied:
         count = f"{cell.all_tied} of {cell.scored}"
         yield "pools in which nothing matches and all tie: ", count, ""
