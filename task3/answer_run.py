@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,25 +18,25 @@ from analysis.statistics import Bootstrap
 from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
 from recallbed.chat_models.dry_run import Plan
-from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.chat_models.session import Chats, open_chats
+from recallbed.corpus.custom import is_custom
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import Strategy
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
 from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
-from recallbed.harness.run_options import OnExisting
-from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
+from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.prompt import ShortlistPrompt
+from task3.options import AnswerConfig
 from task3.used_memory import USED_FROM
 
 PROMPT = "answer.v1"
+DEPTH = 20
 
 
 class Choice(BaseModel):
@@ -73,34 +73,6 @@ JSON = Any
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerConfig:
-    """What `task3.answer` is asked to do.
-
-    Without `label` the whole pool is shown; else the `depth` memories that this one of
-    `configurations` ranks best. `store` is the file of the embedding store.
-    """
-
-    model: str
-    configurations: tuple[Configuration, ...] = ()
-    label: str | None = None
-    depth: int = 20
-    data: Path | None = None
-    split: str = "dev"
-    pools: Strategy | None = None
-    distractors: int | None = 100
-    pool_seed: int = 0
-    limit: int | None = None
-    seed: int = 0
-    max_tokens: int = 1024
-    out: Path | None = None
-    on_existing: OnExisting = "refuse"
-    retry_failed: bool = False
-    keep_going: bool = False
-    chat: ChatOptions = field(default_factory=ChatOptions)
-    store: Path | Callable[[], Path | None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """Where a finished run lies, and its summary (the content of summary.json)."""
 
@@ -114,19 +86,20 @@ class Answering:
     def __init__(self, config: AnswerConfig, chats: Chats) -> None:
         self.config, self.chats = config, chats
         self.material: Material = gather(
-            config.data,
-            config.split,
-            config.pools,
-            None if config.distractors is None else (config.distractors,),
-            (config.pool_seed,),
-            config.limit,
+            config.data.data,
+            config.data.split,
+            config.pools.pools,
+            _sizes(config),
+            (config.pools.pool_seed,),
+            config.data.limit,
         )
         self.models: dict[str, ChatModel] = {}
-        run = RunContext(config.seed, self.material.data.bank, config.store, chats=self._named)
-        self.retrievers = (
-            build_retrievers(config.configurations, run) if config.configurations else {}
-        )
-        self.retriever: Retriever | None = self.retrievers.get(config.label or "")
+        asked = config.retrievers
+        run = asked.context(config.seed, self.material.data.bank, self._named)
+        self.retrievers = build_retrievers(asked.configurations, run) if asked.retriever else {}
+        self.label = asked.chosen if asked.retriever else None
+        self.depth = config.depth or DEPTH
+        self.retriever: Retriever | None = self.retrievers.get(self.label or "")
         self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
         self._prepared = False
@@ -156,7 +129,7 @@ class Answering:
 
     def fingerprint(self) -> dict[str, JSON]:
         """All that can change a row."""
-        by_label = {one.label: one for one in self.config.configurations}
+        by_label = {one.label: one for one in self.config.retrievers.configurations}
         libraries = {name for r in self.retrievers.values() for name in r.libraries}
         return {
             **self.material.fingerprint(),
@@ -164,7 +137,7 @@ class Answering:
                 "model": dict(self.chat.settings()),
                 "prompt": load_prompt().identity,
                 "max_tokens": self.config.max_tokens,
-                "shown": {"label": self.config.label, "depth": self.config.depth}
+                "shown": {"label": self.label, "depth": self.depth}
                 if self.retriever
                 else "the whole pool",
             },
@@ -210,12 +183,12 @@ class Answering:
             best[memory.text] = max(best.get(memory.text, -np.inf), float(score))
         # Among equal scores the order of the prompt decides, which is a hash.
         order = sorted(shuffled(query, texts, self.config.seed), key=lambda text: -best[text])
-        return order[: self.config.depth], scored.usage
+        return order[: self.depth], scored.usage
 
     def _prepare(self) -> None:
         if self.retriever is not None and not self._prepared:
             pools = self.material.pools
-            label = self.config.label or ""
+            label = self.label or ""
             self.retriever.prepare_for(label, (row.query for row in pools.rows), pools.memories)
             self._prepared = True
 
@@ -247,6 +220,13 @@ def _stored_id(row: Task3Row, text: str) -> str:
     return min(ids) if ids else "drawn:" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def _sizes(config: AnswerConfig) -> tuple[int, ...] | None:
+    """One size: the given one, else 100; a file of the user's has its own."""
+    size = config.pools.size
+    own = config.data.data is not None and is_custom(config.data.data)
+    return (size or 100,) if size or not own else None
+
+
 def run_answers(config: AnswerConfig) -> Outcome:
     """Ask for every query, keep the rows, write predictions.jsonl and summary.json.
 
@@ -256,7 +236,7 @@ def run_answers(config: AnswerConfig) -> Outcome:
     with open_chats(config.chat) as chats:
         work = Answering(config, chats)
         fingerprint = work.fingerprint()
-        path, on_existing = config.out, config.on_existing
+        path, on_existing = config.run.out, config.run.on_existing
         if path is None:
             name = file_name(config.model[-40:])
             path = Path("runs") / f"task3-answer-{name}-{short_hash(fingerprint)}"
@@ -268,8 +248,8 @@ def run_answers(config: AnswerConfig) -> Outcome:
                 work.items(),
                 label=f"{config.model} at {work.material.sizes[0]}",
                 in_flight=config.chat.in_flight,
-                retry_failed=config.retry_failed,
-                keep_going=config.keep_going,
+                retry_failed=config.run.retry_failed,
+                keep_going=config.run.keep_going,
             )
             rows = folder.rows
             write_atomically(path / PREDICTIONS, b"".join(map(encode_row, _official(rows))))
@@ -322,9 +302,7 @@ def summarise(work: Answering, rows: Sequence[Mapping[str, JSON]]) -> dict[str, 
         "split": work.material.data.split,
         "pools": work.material.strategy,
         "distractors": work.material.sizes[0],
-        "shown": {"label": work.config.label, "depth": work.config.depth}
-        if work.retriever
-        else "the whole pool",
+        "shown": {"label": work.label, "depth": work.depth} if work.retriever else "the whole pool",
         "attempted": len(rows),
         "answered": len(there),
         "failed": dict(sorted(failures.counts.items())),

@@ -67,8 +67,7 @@ class PoolOptions:
             "--distractors",
             "--size",
             metavar="N,...",
-            help="Distractors per pool. Default: 100,300,500,700,1000; the smallest released size"
-            " for commands that use one.",
+            help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
         ),
         numbers(),
     ] = None
