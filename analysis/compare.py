@@ -15,10 +15,11 @@ from analysis.runs import Run, read_run
 from analysis.statistics import Paired, p_text, paired
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.layout import sample_root
-from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.corpus.options import Data, OtherSplit
+from recallbed.errors import UserError
+from recallbed.harness.app import App
 from recallbed.harness.fingerprint import canonical
-from recallbed.harness.options import parse_numbers
+from recallbed.harness.options import AsJson, Ks
 from recallbed.harness.terminal import note, say_json
 from recallbed.harness.text_table import TextTable, print_tables
 
@@ -184,52 +185,57 @@ def comparison_table(a: Side, b: Side, results: Sequence[Comparison]) -> TextTab
     return table
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed compare runs/a:bm25 runs/a:minilm",
+        "recallbed compare runs/a runs/b --k 1 --script Han",
+    )
+)
 def main_command(
     a: Annotated[str, typer.Argument(metavar="RUN[:LABEL]", help="One side.")],
     b: Annotated[str, typer.Argument(metavar="RUN[:LABEL]", help="The other side.")],
-    k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
+    ks: Ks = (1, 5, 10),
     script: Annotated[
         str | None,
-        typer.Option(help="Only queries with a letter of this script in query or gold: Han, ..."),
+        typer.Option(
+            metavar="NAME",
+            help="Only queries with a letter of this script in query or gold, such as Han.",
+        ),
     ] = None,
     not_script: Annotated[
-        str | None, typer.Option("--not-script", help="Only queries without one.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only queries without a letter of this script."),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="With --script: the data of the run, if it is not the embedded sample."),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="With --script: its split. Default: that of the run.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    data: Data = None,
+    split: OtherSplit = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two retrievers on the same pools.
 
     Prints the paired difference of recall with its 95 % bootstrap interval over sessions, wins,
     ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
     fractions. Without two sessions, or if all differences are equal, there is no interval.
+    --script and --not-script read the data of the run, which --data names unless it is the
+    embedded sample; its split is that of the run.
     """
-    with one_line_errors(DataError):
-        if script and not_script:
-            raise UserError("--script and --not-script exclude each other")
-        chosen = script or not_script
-        sides = parse_side(a), parse_side(b)
-        keep = None
-        if chosen:
-            in_script = queries_in_script(sides[0].run, data, split, chosen)
-            keep = (lambda q: q in in_script) if script else (lambda q: q not in in_script)
-        results = compare(*sides, compared_metrics(parse_numbers("--k", k)), keep)
-        if as_json:
-            say_json(canonical([result.to_json() for result in results]))
-            return
-        print_tables([comparison_table(*sides, results)])
-        left_out = {r.distractors: r.unpaired for r in results if r.unpaired}
-        for size, count in left_out.items():
-            note(f"{count} queries left out at {size} distractors: they failed on one side or both")
-        for reason in dict.fromkeys(r.paired.reason for r in results if r.paired.reason):
-            note(f"no interval and no verdict: {reason}")
+    if script and not_script:
+        raise UserError("--script and --not-script exclude each other")
+    chosen = script or not_script
+    sides = parse_side(a), parse_side(b)
+    keep = None
+    if chosen:
+        in_script = queries_in_script(sides[0].run, data, split, chosen)
+        keep = (lambda q: q in in_script) if script else (lambda q: q not in in_script)
+    results = compare(*sides, compared_metrics(ks), keep)
+    if as_json:
+        say_json(canonical([result.to_json() for result in results]))
+        return
+    print_tables([comparison_table(*sides, results)])
+    left_out = {r.distractors: r.unpaired for r in results if r.unpaired}
+    for size, count in left_out.items():
+        note(f"{count} queries left out at {size} distractors: they failed on one side or both")
+    for reason in dict.fromkeys(r.paired.reason for r in results if r.paired.reason):
+        note(f"no interval and no verdict: {reason}")
 
 
 if __name__ == "__main__":

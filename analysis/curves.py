@@ -19,8 +19,10 @@ from analysis.runs import Run, read_run
 from analysis.summary import Cell, SweepSummary
 from analysis.tables import title
 from recallbed.errors import UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.harness.app import App
 from recallbed.harness.files import write_atomically
+from recallbed.harness.options import Ks, only_one
+from recallbed.harness.run_options import Overwrite
 from recallbed.harness.terminal import note, one_line, say, visible
 from recallbed.harness.text_table import wrapped
 
@@ -331,42 +333,47 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
     return {name: everything[name] for name in names}
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed curves runs/a",
+        "recallbed curves runs/a runs/b --k 5 --published baselines --out recall.pdf",
+    )
+)
 def curves(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
-    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    runs: Annotated[
+        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+    ],
+    ks: Ks = (1,),
     out: Annotated[
-        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+        Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("curve.png"),
     published: Annotated[
         str,
         typer.Option(
-            "--published", help="Reference lines: none, baselines, all, or names with commas."
+            metavar="none|baselines|all|NAME,...", help="Published reference lines to draw."
         ),
     ] = "none",
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Draw recall against distractors for one or many runs.
+    """Draw recall against the number of distractors.
 
-    Writes the picture, and a CSV of its figures with the same name next to it.
+    Writes the picture, and a CSV of its figures with the same name. --overwrite replaces a CSV
+    that holds other data.
     """
-    with one_line_errors(OSError):
-        check_out(out, overwrite)
-        lines = _choose_published(published, k)
-        read = [read_run(path) for path in runs]
-        metric = Recall(k)
-        drawn = curves_of(read, metric)
-        if not drawn:
-            raise UserError("no run here has a scored row, so there is nothing to draw")
-        titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draw(drawn, metric, titles, out, lines)
-        write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
-        say(out)
-        note(*gaps(read, metric))
+    k = only_one("--k", ks)
+    check_out(out, overwrite)
+    lines = _choose_published(published, k)
+    read = [read_run(path) for path in runs]
+    metric = Recall(k)
+    drawn = curves_of(read, metric)
+    if not drawn:
+        raise UserError("no run here has a scored row, so there is nothing to draw")
+    titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(drawn, metric, titles, out, lines)
+    write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
+    say(out)
+    note(*gaps(read, metric))
 
 
 if __name__ == "__main__":

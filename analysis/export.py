@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -18,11 +18,11 @@ from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
 from recallbed.corpus.custom import is_custom
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import STRATEGIES
+from recallbed.corpus.options import STRATEGIES, Data
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Task3Row
-from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.errors import UserError
+from recallbed.harness.app import App
 from recallbed.harness.checksums import unseal
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import difference
@@ -299,30 +299,28 @@ def _write(out: Path, files: dict[Path, Any]) -> list[Path]:
     return list(files)
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed export runs/a --out trec",
+        "recallbed export runs/a --what pools --out pools --data release",
+    )
+)
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder of task3.sweep.")],
-    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")],
     what: Annotated[
-        str,
-        typer.Option(
-            metavar="trec|pools|predictions",
-            help="Runs and qrels; the pools, for a system elsewhere; or official rows.",
-        ),
+        Literal["trec", "pools", "predictions"],
+        typer.Option(help="TREC runs and qrels; pools for other systems; or official rows."),
     ] = "trec",
-    data: Annotated[
-        Path | None, typer.Option(help="The data of the sweep. Default: the embedded sample.")
-    ] = None,
+    data: Data = None,
 ) -> None:
-    """Write a finished run as files that other tools read. Existing files are replaced.
+    """Write a run as files that other tools read.
 
-    A run without --keep-scores has the best ten memories of each pool.
+    Existing files are replaced. --data names the data of the sweep. A run without --keep-scores
+    has the best ten memories of each pool only.
     """
-    with one_line_errors(DataError, OSError):
-        kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
-        if what not in kinds:
-            raise UserError(f"--what {what}: choose one of {', '.join(kinds)}")
-        say(*kinds[what](run, data, out, note))
+    kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
+    say(*kinds[what](run, data, out, note))
 
 
 if __name__ == "__main__":

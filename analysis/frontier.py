@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,10 +19,13 @@ from analysis.pictures import check_out
 from analysis.rows import SweepRow
 from analysis.runs import Run, read_run, seconds_a_row
 from analysis.tables import title
+from recallbed.corpus.options import PoolOptions
 from recallbed.errors import UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.harness.app import App
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
+from recallbed.harness.options import Ks, Without, only_one
+from recallbed.harness.run_options import Overwrite
 from recallbed.harness.terminal import note as say_note
 from recallbed.harness.terminal import visible
 from recallbed.harness.text_table import TextTable, print_tables
@@ -258,35 +261,37 @@ def drawn(
     return paid, [point for point in points if point.amounts[axis] == 0]
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed frontier runs/a",
+        "recallbed frontier runs/a --x cost --k 5 --distractors 1000",
+    )
+)
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
-    distractors: Annotated[
-        int | None,
-        typer.Option("--distractors", min=1, help="Size of the pools. Default: the largest."),
-    ] = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    runs: Annotated[
+        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+    ],
+    pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
+    ks: Ks = (1,),
     x: Annotated[
-        str, typer.Option("--x", metavar="tokens|cost|ms", help="What a query takes.")
+        Literal["tokens", "cost", "ms"], typer.Option(help="Cost of a query that is compared.")
     ] = "tokens",
     out: Annotated[
-        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+        Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("frontier.png"),
     note: Annotated[
-        str | None, typer.Option("--note", help="A line for the picture's heading.")
+        str | None, typer.Option(metavar="TEXT", help="Line of the picture's heading.")
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Draw recall against tokens, cost or milliseconds a query, a point a configuration.
+    """Draw recall against tokens, cost or milliseconds per query.
 
-    Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
-    nothing are dashed lines.
+    Writes the picture, and a CSV of the figures with the same name; each configuration is a point.
+    Those that cost nothing are dashed lines. Without --distractors the largest size is drawn.
+    --overwrite replaces a CSV that holds other data.
     """
-    with one_line_errors(OSError):
-        from analysis.frontier_picture import draw_frontier
+    k, distractors = only_one("--k", ks), pools.size
+    from analysis.frontier_picture import draw_frontier
 
         if x not in AXES:
             raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")

@@ -21,9 +21,10 @@ Data = Annotated[
         rich_help_panel="Data",
     ),
 ]
-Split = Annotated[
-    str, typer.Option(metavar="NAME", help="Split of the release.", rich_help_panel="Data")
-]
+_split = typer.Option(metavar="NAME", help="Split of the release.", rich_help_panel="Data")
+Split = Annotated[str, _split]
+OtherSplit = Annotated[str | None, _split]
+"""A split that something else gives by default."""
 
 
 @dataclass(frozen=True, slots=True)
