@@ -183,7 +183,7 @@ def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
 @app.command(
     examples=(
         "recallbed import other.run --label other --distractors 100 --out runs/other",
-        "recallbed import 100=a.run 300=b.run --label other --distractors 100,300 --out runs/b",
+        "recallbed import 9=a.run 99=b.run --label b --distractors 9,99 --out runs/b",
     )
 )
 def command(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from judges.verdict_file import Kind
 from recallbed.harness.app import App
 from recallbed.harness.options import AsJson, Seed
 
 if TYPE_CHECKING:
     from judges.measures import Floats
-    from judges.verdict_file import Kind, VerdictFile
+    from judges.verdict_file import VerdictFile
 
 app = App()
 MOST_LEVELS = 20
@@ -162,15 +162,10 @@ NAMES = {
 }
 
 
-class _Kind(StrEnum):
-    binary = "binary"
-    grade = "grade"
-
-
 @app.command(
     examples=(
         "recallbed agreement people.jsonl judge.jsonl --key id",
-        "recallbed agreement a.jsonl b.jsonl --scale graded --field result.grade",
+        "recallbed agreement a.jsonl b.jsonl --scale grade --field result.grade",
     )
 )
 def command(

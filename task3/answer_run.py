@@ -96,7 +96,8 @@ class Answering:
         self.models: dict[str, ChatModel] = {}
         asked = config.retrievers
         run = asked.context(config.seed, self.material.data.bank, self._named)
-        self.retrievers = build_retrievers(asked.configurations, run) if asked.retriever else {}
+        self.configurations = asked.configurations if asked.retriever else ()
+        self.retrievers = build_retrievers(self.configurations, run)
         self.label = asked.chosen if asked.retriever else None
         self.depth = config.depth or DEPTH
         self.retriever: Retriever | None = self.retrievers.get(self.label or "")
@@ -129,7 +130,7 @@ class Answering:
 
     def fingerprint(self) -> dict[str, JSON]:
         """All that can change a row."""
-        by_label = {one.label: one for one in self.config.retrievers.configurations}
+        by_label = {one.label: one for one in self.configurations}
         libraries = {name for r in self.retrievers.values() for name in r.libraries}
         return {
             **self.material.fingerprint(),

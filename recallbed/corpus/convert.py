@@ -27,7 +27,7 @@ def formats() -> None:
 @app.command(
     examples=(
         "recallbed convert longmemeval longmemeval_s.json --level session --out s.jsonl",
-        "recallbed convert longmemeval longmemeval_s.json --level turn --dates --out t.jsonl",
+        "recallbed convert longmemeval longmemeval_m.json --level turn --out t.jsonl",
     )
 )
 def longmemeval(
