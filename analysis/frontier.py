@@ -293,18 +293,16 @@ def command(
     k, distractors = only_one("--k", ks), pools.size
     from analysis.frontier_picture import draw_frontier
 
-        if x not in AXES:
-            raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
-        check_out(out, overwrite)
-        read = [read_run(path) for path in runs]
-        size, points = points_of(read, distractors, Recall(k))
-        titles = dict.fromkeys(title(run.summary((k,))) for run in read)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        told = f"{size:,} distractors" + (f"; {note}" if note else "")
-        draw_frontier(points, x, k, [*titles, told], out)
-        write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
-        print_tables([as_table(points, x, size, k)])
-        say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
+    check_out(out, overwrite)
+    read = [read_run(path) for path in runs]
+    size, points = points_of(read, distractors, Recall(k))
+    titles = dict.fromkeys(title(run.summary((k,))) for run in read)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    told = f"{size:,} distractors" + (f"; {note}" if note else "")
+    draw_frontier(points, x, k, [*titles, told], out)
+    write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
+    print_tables([as_table(points, x, size, k)])
+    say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
 if __name__ == "__main__":
