@@ -317,18 +317,6 @@ def test_what_names_the_gold_is_not_seen(write_release: WriteRelease, place: Pat
 # The command.
 
 
-def test_help_imports_nothing_heavy() -> None:
-    for command in ("predict", "score"):
-        code = (
-            f"from task3.{command} import app; app(['--help'], standalone_mode=False)\n"
-            "import sys; print('\\n'.join(sys.modules))"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        found = set(done.stdout.split())
-        assert f"task3.{command}" in found
-        assert not found & {"numpy", "nltk", "torch", "pydantic"}
-
-
 def test_python_m_on_the_sample(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "task3.predict", "--retriever", "overlap"]
     first = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
