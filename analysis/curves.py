@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out, look, part_labels, picture, save, write_title
+from analysis.published import BASELINES, CAPTION, published_task3
+from analysis.runs import Run, read_run
+from analysis.summary import Cell, SweepSummary
+from analysis.tables import title
 from recallbed.errors import UserError
 from recallbed.harness.app import App
+from recallbed.harness.files import write_atomically
+from recallbed.harness.options import Ks, only_one
+from recallbed.harness.run_options import Overwrite
 from recallbed.harness.terminal import note, one_line, say, visible
 from recallbed.harness.text_table import wrapped
 
@@ -22,9 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from analysis.runs import Run
-
-METRICS = {"recall": "R", "recall_any": "any", "recall_all": "all", "ndcg": "nDCG"}
 app = App()
 
 
@@ -46,73 +51,83 @@ class Curve:
     chance: tuple[float, ...]
 
 
-def curves_of(runs: Sequence[Run], k: int, ks: Sequence[int] = ()) -> list[Curve]:
-    """One curve a run and label; read from the summaries for `ks`, where k is among them.
+def curves_of(runs: Sequence[Run], metric: Metric, ks: Sequence[int] = ()) -> list[Curve]:
+    """Return one curve per run and label; `ks` are those of summaries that are made already.
 
-    A label that stands in several runs is told apart by how the pools were made, else by folder.
-    One that was not scored on all of its pools says on how many.
+    A label of several runs is told apart by how the pools were made, else by folder. One that was
+    not scored on all of its pools says on how many.
     """
     pairs = [(run, label) for run in runs for label in run.labels]
-    strategies = {id(run): run.manifest["fingerprint"]["pools"]["strategy"] for run in runs}
     by_label = Counter(label for _, label in pairs)
     folders = Counter(run.path.resolve().name for run in runs)
-    by_both = Counter((label, strategies[id(run)]) for run, label in pairs)
+    by_both = Counter((label, run.strategy) for run, label in pairs)
     by_folder = max(by_both.values()) > 1
     found = []
     for run, label in pairs:
-        mine = _scored_cells(run, label, tuple(ks or (k,)))
-        if not mine:
+        cells = scored_cells(run, label, metric, ks)
+        if not cells:
             continue
-        strategy = strategies[id(run)]
-        name = label if by_label[label] == 1 else f"{label}, {strategy} pools"
-        if by_both[label, strategy] > 1:
+        name = label if by_label[label] == 1 else f"{label}, {run.strategy} pools"
+        if by_both[label, run.strategy] > 1:
             folder = run.path.resolve().name
             name += f" ({folder if folders[folder] == 1 else run.path})"
-        name += _share_scored(mine, run.rows_of_a_cell)
-        figures = [c["recall"][str(k)] for c in mine]
-        columns = {key: tuple(f[key] for f in figures) for key in ("mean", "low", "high", "chance")}
-        source = str(run.path.resolve()) if by_folder else strategy
-        sizes = tuple(c["distractors"] for c in mine)
-        found.append(Curve(name, label, source, sizes, **columns))
+        name += _share_scored(cells, run.rows_of_a_cell)
+        estimates = [cell.estimates[metric] for cell in cells]
+        found.append(
+            Curve(
+                label=name,
+                retriever=label,
+                source=str(run.path.resolve()) if by_folder else run.strategy,
+                distractors=tuple(cell.distractors for cell in cells),
+                mean=tuple(one.mean for one in estimates),
+                low=tuple(one.low for one in estimates),
+                high=tuple(one.high for one in estimates),
+                chance=tuple(one.chance for one in estimates),
+            )
+        )
     return found
 
 
-def _scored_cells(run: Run, label: str, ks: Sequence[int]) -> list[Mapping[str, Any]]:
-    cells = run.summary(ks)["cells"]
-    return [c for c in cells if c["retriever"] == label and "recall" in c]
+def scored_cells(run: Run, label: str, metric: Metric, ks: Sequence[int] = ()) -> list[Cell]:
+    """Return the cells of a label that have a scored row; they have `metric`."""
+    return [
+        cell
+        for cell in run.summary(ks or (getattr(metric, "k", 1),), metric).cells
+        if cell.retriever == label and cell.estimates
+    ]
 
 
-def _share_scored(cells: Sequence[Mapping[str, Any]], rows: int) -> str:
+def _share_scored(cells: Sequence[Cell], rows: int) -> str:
     """Of how many rows a curve's points are means, if not of all."""
-    fewest, most = min(c["scored"] for c in cells), max(c["scored"] for c in cells)
+    fewest, most = min(c.scored for c in cells), max(c.scored for c in cells)
     if fewest >= rows:
         return ""
     return f" ({fewest} of {rows})" if fewest == most else f" ({fewest} to {most} of {rows})"
 
 
-def gaps(runs: Sequence[Run], k: int) -> list[str]:
-    """What the picture of these runs does not show, or shows over a part of the rows."""
+def gaps(runs: Sequence[Run], metric: Metric) -> list[str]:
+    """Return what the picture of these runs does not show, or shows over a part of the rows."""
     lines = []
     for run in runs:
         rows = run.rows_of_a_cell
         sizes = run.manifest["fingerprint"]["pools"].get("distractors", [])
         for label in run.labels:
-            cells = _scored_cells(run, label, (k,))
+            cells = scored_cells(run, label, metric)
             if not cells:
                 lines.append(f"{run.path}: `{label}` has no scored rows and is not drawn")
                 continue
-            absent = sorted(set(sizes) - {c["distractors"] for c in cells})
+            absent = sorted(set(sizes) - {cell.distractors for cell in cells})
             if absent:
                 at = ", ".join(map(str, absent))
                 lines.append(f"{run.path}: `{label}` has no scored rows at {at} distractors")
             partly: dict[str, list[str]] = {}
-            for c in cells:
-                if c["scored"] < rows:
-                    missing = rows - c["attempted"]
-                    counts = [f"{c['failed']} failed"] * (c["failed"] > 0)
+            for cell in cells:
+                if cell.scored < rows:
+                    missing = rows - cell.attempted
+                    counts = [f"{cell.failed} failed"] * (cell.failed > 0)
                     counts += [f"{missing} not run yet"] * (missing > 0)
-                    what = f"{c['scored']} of {rows} rows are scored ({', '.join(counts)})"
-                    partly.setdefault(what, []).append(str(c["distractors"]))
+                    what = f"{cell.scored} of {rows} rows are scored ({', '.join(counts)})"
+                    partly.setdefault(what, []).append(str(cell.distractors))
             for what, at_sizes in partly.items():
                 lines.append(f"{run.path}: `{label}` at {', '.join(at_sizes)}: {what}")
     return lines
@@ -120,45 +135,58 @@ def gaps(runs: Sequence[Run], k: int) -> list[str]:
 
 def draw(
     curves: Sequence[Curve],
-    k: int,
+    metric: Metric,
     titles: Sequence[str],
     out: Path,
-    published: dict[str, dict[int, float]] | None = None,
+    published: Mapping[str, Mapping[int, float]] | None = None,
 ) -> None:
     """Draw curves with bands, the chance line and, dashed, published figures; write `out`.
 
     A curve of one size is a point with an error bar. The kind of picture follows the name's ending
-    (png, pdf, svg). Raises UserError if it cannot be drawn.
+    (png, pdf, svg). Raise UserError if it cannot be drawn.
     """
-    lines = {
-        f"{i}: {name}, published": p for i, (name, p) in enumerate((published or {}).items(), 1)
-    }
+    lines = _numbered(published or {})
     texts = [*titles, *(curve.label for curve in curves), *lines]
     with picture(out, texts) as drawable:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(8.4, 4.8), layout="constrained")
         axes = figure.subplots()
-        sizes = sorted({size for curve in curves for size in curve.distractors})
-        side_by_side = len(sizes) == 1 and not lines
-        _draw_curves(axes, curves, side_by_side)
-        _published_lines(axes, lines)
-        chance = {
-            s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
-        }
-        dotted: dict[str, Any] = {"color": "#555555", "linestyle": ":", "lw": 1.4}
-        if side_by_side:
-            axes.axhline(chance[sizes[0]], label="chance", **dotted)
-        else:
-            axes.plot(sizes, [chance[size] for size in sizes], label="chance", **dotted)
-        _dress(axes, sizes, k, len(curves) if side_by_side else None)
+        draw_curves(axes, curves, metric, published)
         _legend(figure, axes, drawable)
         write_title(figure, axes, [drawable(line) for line in titles])
         part_labels(figure, axes)
         save(figure, out)
 
 
-def _draw_curves(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None:
+def draw_curves(
+    axes: Axes,
+    curves: Sequence[Curve],
+    metric: Metric,
+    published: Mapping[str, Mapping[int, float]] | None = None,
+) -> None:
+    """Draw on a matplotlib axes, without title and legend."""
+    lines = _numbered(published or {})
+    sizes = sorted({size for curve in curves for size in curve.distractors})
+    side_by_side = len(sizes) == 1 and not lines
+    _draw_lines(axes, curves, side_by_side)
+    _published_lines(axes, lines)
+    chance = {
+        s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
+    }
+    dotted: dict[str, Any] = {"color": "#555555", "linestyle": ":", "lw": 1.4}
+    if side_by_side:
+        axes.axhline(chance[sizes[0]], label="chance", **dotted)
+    else:
+        axes.plot(sizes, [chance[size] for size in sizes], label="chance", **dotted)
+    _dress(axes, sizes, metric, len(curves) if side_by_side else None)
+
+
+def _numbered(published: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping[int, float]]:
+    return {f"{i}: {name}, published": p for i, (name, p) in enumerate(published.items(), 1)}
+
+
+def _draw_lines(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None:
     """Each curve in its retriever's colour and its run's dashes; `side_by_side` if of one size."""
     retrievers = list(dict.fromkeys(curve.retriever for curve in curves))
     sources = list(dict.fromkeys(curve.source for curve in curves))
@@ -188,8 +216,6 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> Non
 
 
 def _published_lines(axes: Axes, published: Mapping[str, Mapping[int, float]]) -> None:
-    from analysis.published import CAPTION
-
     greys = ("#333333", "#888888")
     for i, (name, figures) in enumerate(published.items()):
         axes.plot(
@@ -230,7 +256,7 @@ def _legend(figure: Figure, axes: Axes, drawable: Callable[[str], str]) -> None:
     axes.legend(handles, texts, fontsize=8, frameon=False, handlelength=3.6, **place)
 
 
-def _dress(axes: Axes, sizes: Sequence[int], k: int, side_by_side: int | None) -> None:
+def _dress(axes: Axes, sizes: Sequence[int], metric: Metric, side_by_side: int | None) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     if side_by_side is not None:
@@ -246,59 +272,43 @@ def _dress(axes: Axes, sizes: Sequence[int], k: int, side_by_side: int | None) -
     axes.set_xticklabels([f"{size:,}" for size in sizes])
     axes.set_ylim(0, None)
     axes.set_ylim(0, min(max(axes.get_ylim()[1], 0.1), 1.02))
-    axes.set_ylabel(f"recall@{k}, 95 % interval")
+    axes.set_ylabel(f"{metric.title}, 95 % interval")
     axes.grid(True, color="#dddddd", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def curve_table(runs: Sequence[Run], ks: Sequence[int]) -> str:
-    """The figures of all runs as CSV: a line a run, retriever, size and metric."""
+    """Return the figures of all runs as CSV, one line per run, retriever, size and metric."""
     stream = io.StringIO()
-    keys = ("mean", "low", "high", "worst", "best", "chance", "ceiling")
-    head = ["run", "retriever", "pools", "distractors", "metric", *keys]
+    figures = ("mean", "low", "high", "worst", "best", "chance", "ceiling")
+    counts = ("attempted", "scored", "failed")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*head, "attempted", "scored", "failed"])
+    writer.writerow(["run", "retriever", "pools", "distractors", "metric", *figures, *counts])
     for run in runs:
-        for cell in run.summary(ks)["cells"]:
-            metrics = {
-                f"{short}@{k}": figures
-                for key, short in METRICS.items()
-                for k, figures in cell.get(key, {}).items()
-            }
-            if "reciprocal_rank" in cell:
-                metrics["E[RR]"] = cell["reciprocal_rank"]
-            for metric, figures in metrics.items():
-                writer.writerow(
-                    [
-                        visible(run.path.resolve().name),
-                        cell["retriever"],
-                        run.manifest["fingerprint"]["pools"]["strategy"],
-                        cell["distractors"],
-                        metric,
-                        *(figures.get(key, "") for key in keys),
-                        *(cell[key] for key in ("attempted", "scored", "failed")),
-                    ]
-                )
+        name = visible(run.path.resolve().name)
+        for cell in run.summary(ks).cells:
+            head = (name, cell.retriever, run.strategy, cell.distractors)
+            tail = (cell.attempted, cell.scored, cell.failed)
+            for metric, estimate in cell.estimates.items():
+                values = (getattr(estimate, key) for key in figures)
+                shown = ("" if value is None else value for value in values)
+                writer.writerow([*head, metric.name, *shown, *tail])
     return stream.getvalue()
 
 
-def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = None) -> None:
+def draw_run(path: Path, ks: Sequence[int], summary: SweepSummary | None = None) -> None:
     """Write curve.csv and curve.png (recall at the smallest k) into a run folder.
 
-    `summary` is the run's for these `ks`, where it is known already. A picture that cannot be drawn
+    `summary` is the run's for these `ks`, if it is known already. A picture that cannot be drawn
     is a note on stderr, since the results do not depend on it.
     """
-    from analysis.runs import read_run
-    from analysis.tables import title
-    from recallbed.harness.files import write_atomically
-
     run = read_run(path)
     if summary is not None:
-        run.summaries[tuple(ks)] = summary
+        run.summaries[tuple(ks), ()] = summary
     write_atomically(path / "curve.csv", curve_table([run], ks))
-    out = path / "curve.png"
+    out, metric = path / "curve.png", Recall(ks[0])
     try:
-        draw(curves_of([run], ks[0], ks), ks[0], [title(run.summary(ks))], out)
+        draw(curves_of([run], metric, ks), metric, [title(run.summary(ks))], out)
     except (UserError, OSError) as error:
         note(f"warning: no picture: {one_line(error)}")
         if out.is_file():
@@ -306,8 +316,6 @@ def draw_run(path: Path, ks: Sequence[int], summary: Mapping[str, Any] | None = 
 
 
 def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
-    from analysis.published import BASELINES, published_task3
-
     if wish == "none":
         return {}
     if k != 1:
@@ -325,46 +333,47 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
     return {name: everything[name] for name in names}
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed curves runs/a",
+        "recallbed curves runs/a runs/b --k 5 --published baselines --out recall.pdf",
+    )
+)
 def curves(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
-    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    runs: Annotated[
+        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+    ],
+    ks: Ks = (1,),
     out: Annotated[
-        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+        Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("curve.png"),
     published: Annotated[
         str,
         typer.Option(
-            "--published", help="Reference lines: none, baselines, all, or names with commas."
+            metavar="none|baselines|all|NAME,...", help="Published reference lines to draw."
         ),
     ] = "none",
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Draw recall against distractors for one or many runs.
+    """Draw recall against the number of distractors.
 
-    Writes the picture, and a CSV of its figures with the same name next to it.
+    Writes the picture, and a CSV of its figures with the same name. --overwrite replaces a CSV
+    that holds other data.
     """
-    from analysis.runs import read_run
-    from analysis.tables import title
-    from recallbed.harness.app import one_line_errors
-    from recallbed.harness.files import write_atomically
-
-    with one_line_errors(OSError):
-        check_out(out, overwrite)
-        lines = _choose_published(published, k)
-        read = [read_run(path) for path in runs]
-        drawn = curves_of(read, k)
-        if not drawn:
-            raise UserError("no run here has a scored row, so there is nothing to draw")
-        titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draw(drawn, k, titles, out, lines)
-        write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
-        say(out)
-        note(*gaps(read, k))
+    k = only_one("--k", ks)
+    check_out(out, overwrite)
+    lines = _choose_published(published, k)
+    read = [read_run(path) for path in runs]
+    metric = Recall(k)
+    drawn = curves_of(read, metric)
+    if not drawn:
+        raise UserError("no run here has a scored row, so there is nothing to draw")
+    titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(drawn, metric, titles, out, lines)
+    write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
+    say(out)
+    note(*gaps(read, metric))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from analysis.metrics import ranked
 from analysis.official import prediction_row
-from analysis.rows import TOP, failed_row, scored_row
+from analysis.rows import TOP, SweepRow
 from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
 from recallbed.corpus.custom import is_custom
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import STRATEGIES
+from recallbed.corpus.options import STRATEGIES, Data
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Task3Row
-from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.errors import UserError
+from recallbed.harness.app import App
 from recallbed.harness.checksums import unseal
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import difference
@@ -30,8 +30,6 @@ from recallbed.harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_
 from recallbed.harness.terminal import note, say
 
 app = App()
-_PLACE = ("query", "retriever", "distractors", "pool")
-_RANKS = (*_PLACE, "gold", "above", "tied", "top")
 
 
 def _ignore(line: str) -> None:
@@ -201,28 +199,31 @@ def _scored(
         if "kept" in run.manifest["fingerprint"]:
             raise UserError(f"{path}: is missing. Start the sweep again with --overwrite")
         for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
-            place = given.benchmark_id, cell.label, cell.size
-            head = failed_row(place, material.pools.texts(pool), pool.golds, "")
-            if any(row[key] != head[key] for key in (*_PLACE, "gold")):
+            of = given.benchmark_id, cell.label, cell.size
+            expected = SweepRow.failed(of, material.pools.texts(pool), pool.golds, "")
+            if _pool_of(row) != _pool_of(expected):
                 raise UserError(
                     f"{run.path / ROWS}:{number}: not the row of its pool."
                     " Start the sweep again with --overwrite"
                 )
-            yield cell, given, pool, None if row["error"] is not None else _top(row, len(pool))
+            yield cell, given, pool, None if row.error is not None else _top(row, len(pool))
         return
     with path.open("rb") as stream:
         for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
             memories = material.pools.texts(pool)
             kept = _read_line(stream.readline())
-            scores = None if row["error"] is not None else _read_scores(kept, len(pool))
-            place = given.benchmark_id, cell.label, cell.size
+            scores = None if row.error is not None else _read_scores(kept, len(pool))
+            of = given.benchmark_id, cell.label, cell.size
             # Made again from its scores, a row is what the sweep made: neither file is damaged.
             if scores is None:
-                again = failed_row(place, memories, pool.golds, row["error"] or "")
+                again = SweepRow.failed(of, memories, pool.golds, row.error or "")
             else:
-                again = scored_row(place, memories, pool.golds, scores)
-            if [kept.get(key) for key in _PLACE] != [row[key] for key in _PLACE] or any(
-                row[key] != again[key] for key in _RANKS
+                again = SweepRow.scored(of, memories, pool.golds, scores)
+            found = tuple(kept.get(k) for k in ("query", "retriever", "distractors", "pool"))
+            if found != _pool_of(row)[:4] or (*_pool_of(row), row.ties, row.top) != (
+                *_pool_of(again),
+                again.ties,
+                again.top,
             ):
                 raise UserError(
                     f"{path}:{number}: not the scores of its row."
@@ -236,9 +237,11 @@ def _scored(
             )
 
 
-def _cells(
-    run: Run, material: Material
-) -> Iterator[tuple[Mapping[str, Any], _Cell, Task3Row, Pool]]:
+def _pool_of(row: SweepRow) -> tuple[Any, ...]:
+    return row.query, row.retriever, row.distractors, row.pool, row.golds
+
+
+def _cells(run: Run, material: Material) -> Iterator[tuple[SweepRow, _Cell, Task3Row, Pool]]:
     """Every row of a finished run with what it is of."""
     plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
     if len(run.rows) != len(plan) * len(run.labels):
@@ -252,9 +255,9 @@ def _cells(
         yield row, cell, material.pools.rows[query], material.pools.pools[cell[1:]][query]
 
 
-def _top(row: Mapping[str, Any], size: int) -> NDArray[np.float32]:
+def _top(row: SweepRow, size: int) -> NDArray[np.float32]:
     scores = np.full(size, -np.inf, np.float32)
-    for position, score in row["top"]:
+    for position, score in row.top:
         scores[position] = score
     return scores
 
@@ -296,30 +299,28 @@ def _write(out: Path, files: dict[Path, Any]) -> list[Path]:
     return list(files)
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed export runs/a --out trec",
+        "recallbed export runs/a --what pools --out pools --data release",
+    )
+)
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder of task3.sweep.")],
-    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")],
     what: Annotated[
-        str,
-        typer.Option(
-            metavar="trec|pools|predictions",
-            help="Runs and qrels; the pools, for a system elsewhere; or official rows.",
-        ),
+        Literal["trec", "pools", "predictions"],
+        typer.Option(help="TREC runs and qrels; pools for other systems; or official rows."),
     ] = "trec",
-    data: Annotated[
-        Path | None, typer.Option(help="The data of the sweep. Default: the embedded sample.")
-    ] = None,
+    data: Data = None,
 ) -> None:
-    """Write a finished run as files that other tools read. Existing files are replaced.
+    """Write a run as files that other tools read.
 
-    A run without --keep-scores has the best ten memories of each pool.
+    Existing files are replaced. --data names the data of the sweep. A run without --keep-scores
+    has the best ten memories of each pool only.
     """
-    with one_line_errors(DataError, OSError):
-        kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
-        if what not in kinds:
-            raise UserError(f"--what {what}: choose one of {', '.join(kinds)}")
-        say(*kinds[what](run, data, out, note))
+    kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
+    say(*kinds[what](run, data, out, note))
 
 
 if __name__ == "__main__":

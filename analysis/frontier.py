@@ -9,17 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from analysis.curves import scored_cells
+from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
+from analysis.rows import SweepRow
 from analysis.runs import Run, read_run, seconds_a_row
 from analysis.tables import title
+from recallbed.corpus.options import PoolOptions
 from recallbed.errors import UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.harness.app import App
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
+from recallbed.harness.options import Ks, Without, only_one
+from recallbed.harness.run_options import Overwrite
 from recallbed.harness.terminal import note as say_note
 from recallbed.harness.terminal import visible
 from recallbed.harness.text_table import TextTable, print_tables
@@ -30,11 +36,10 @@ AXES = {
     "cost": "cost a query",
     "ms": "milliseconds a query",
 }
-_OUTCOME = ("query", "pool", "above", "tied", "calls", "tokens_in", "tokens_out", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FrontierPoint:
     """A configuration: recall with its 95 % interval, and by axis what a query took.
 
     An amount is None where it isn't known, 0 where nothing of the kind was used. `estimated`
@@ -55,7 +60,9 @@ class Point:
     """Of the finished run; more than `attempted` if it was stopped."""
 
 
-def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int, list[Point]]:
+def points_of(
+    runs: Sequence[Run], distractors: int | None, metric: Metric
+) -> tuple[int, list[FrontierPoint]]:
     """The size, by default the largest that all have, and a point a configuration at it.
 
     A configuration that stands in several runs with the same outcome (a first stage, say) counts
@@ -63,29 +70,31 @@ def points_of(runs: Sequence[Run], distractors: int | None, k: int) -> tuple[int
     where two weren't scored on the same pools, or one has no row that was scored.
     """
     size = _size(runs, distractors)
-    chosen: dict[str, tuple[Run, str]] = {}
+    chosen: dict[Any, tuple[Run, str]] = {}
     for run in runs:
         for entry in run.manifest["fingerprint"]["retrievers"]:
             rows = _rows(run, entry["label"], size)
-            outcome = [[row[key] for key in _OUTCOME] for row in rows]
-            chosen.setdefault(canonical([entry, outcome]), (run, entry["label"]))
+            outcome = tuple(
+                (r.query, r.pool, r.ties, r.calls, r.tokens_in, r.tokens_out, r.error) for r in rows
+            )
+            chosen.setdefault((canonical(entry), outcome), (run, entry["label"]))
     _check_pools(list(chosen.values()), size)
     labels = Counter(label for _, label in chosen.values())
     points = []
     for run, label in chosen.values():
         folder = run.path.resolve().name
         name = label if labels[label] == 1 else f"{label} ({folder})"
-        points.append(_point(run, label, name, size, k))
+        points.append(_point(run, label, name, size, metric))
     return size, points
 
 
-def _rows(run: Run, label: str, size: int) -> list[Mapping[str, Any]]:
-    return [r for r in run.rows if (r["retriever"], r["distractors"]) == (label, size)]
+def _rows(run: Run, label: str, size: int) -> list[SweepRow]:
+    return [r for r in run.rows if (r.retriever, r.distractors) == (label, size)]
 
 
 def _size(runs: Sequence[Run], wish: int | None) -> int:
     sizes = [
-        {row["distractors"] for row in run.rows if row["retriever"] == label}
+        {row.distractors for row in run.rows if row.retriever == label}
         for run in runs
         for label in run.labels
     ]
@@ -103,7 +112,7 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
     for run, label in chosen:
         pools: dict[str, list[str]] = {}
         for row in _rows(run, label, size):
-            pools.setdefault(row["query"], []).append(row["pool"])
+            pools.setdefault(row.query, []).append(row.pool)
         first = pools if first is None else first
         odd = set(first) ^ set(pools)
         if odd:
@@ -118,37 +127,36 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
                 )
 
 
-def _point(run: Run, label: str, name: str, size: int, k: int) -> Point:
-    [cell] = [
-        cell
-        for cell in run.summary((k,))["cells"]
-        if (cell["retriever"], cell["distractors"]) == (label, size)
-    ]
-    if not cell["scored"]:
+def _point(run: Run, label: str, name: str, size: int, metric: Metric) -> FrontierPoint:
+    cells = [c for c in scored_cells(run, label, metric) if c.distractors == size]
+    if not cells:
         raise UserError(f"{run.path}: `{label}` has not one scored row at {size} distractors")
-    recall = cell["recall"][str(k)]
-    a_query = cell.get("a_query", {"calls": 0.0, "tokens_in": 0.0, "tokens_out": 0.0})
-    cost, seconds = cell.get("cost", 0.0), seconds_a_row(run.path, label, size)
-    return Point(
+    cell, report = cells[0], cells[0].reranked
+    estimate = cell.estimates[metric]
+    cost = report.cost if report else 0.0
+    seconds = seconds_a_row(run.path, label, size)
+    return FrontierPoint(
         run.path.resolve().name,
         name,
-        recall["mean"],
-        recall["low"],
-        recall["high"],
+        estimate.mean,
+        estimate.low,
+        estimate.high,
         {
-            "tokens": a_query["tokens_in"] + a_query["tokens_out"],
-            "cost": None if cost is None else cost / cell["scored"],
+            "tokens": report.per_query["tokens_in"] + report.per_query["tokens_out"]
+            if report
+            else 0.0,
+            "cost": None if cost is None else cost / cell.scored,
             "ms": 1000 * fmean(seconds) if seconds else None,
         },
-        a_query["calls"],
-        cell.get("estimated_calls", 0),
-        cell["attempted"],
-        cell["scored"],
+        report.per_query["calls"] if report else 0.0,
+        report.estimated_calls if report else 0,
+        cell.attempted,
+        cell.scored,
         run.rows_of_a_cell,
     )
 
 
-def frontier(points: Sequence[Point], axis: str) -> list[Point]:
+def frontier(points: Sequence[FrontierPoint], axis: str) -> list[FrontierPoint]:
     """The points that no other one beats: more recall than all that take as much or less.
 
     Ascending; a point of unknown amount is on no frontier.
@@ -166,7 +174,7 @@ def frontier(points: Sequence[Point], axis: str) -> list[Point]:
     return found
 
 
-def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
+def as_csv(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> str:
     """All figures as CSV, a line a configuration; an unknown amount is an empty field."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -191,7 +199,7 @@ def as_csv(points: Sequence[Point], axis: str, size: int, k: int) -> str:
     return stream.getvalue()
 
 
-def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable:
+def as_table(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> TextTable:
     """The figures as a table, those on the frontier marked."""
     head = ("configuration", f"R@{k} at {size} [95 %]", *AXES, "calls", "failed", "frontier")
     table = TextTable("Per query", head)
@@ -209,7 +217,7 @@ def as_table(points: Sequence[Point], axis: str, size: int, k: int) -> TextTable
     return table
 
 
-def remarks(points: Sequence[Point], axis: str) -> list[str]:
+def remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
     """What a reader of the picture must know."""
     lines = []
     unknown = [point.label for point in points if point.amounts[axis] is None]
@@ -233,7 +241,9 @@ def _plain(amount: float) -> str:
     return f"{amount:.6g}" if amount < 1e6 else f"{amount:.0f}"
 
 
-def drawn(points: Sequence[Point], axis: str) -> tuple[list[tuple[float, Point]], list[Point]]:
+def drawn(
+    points: Sequence[FrontierPoint], axis: str
+) -> tuple[list[tuple[float, FrontierPoint]], list[FrontierPoint]]:
     """What a logarithmic axis can show, (amount, point) ascending; and the free ones, of amount 0.
 
     Raises UserError where there is nothing to show.
@@ -251,48 +261,48 @@ def drawn(points: Sequence[Point], axis: str) -> tuple[list[tuple[float, Point]]
     return paid, [point for point in points if point.amounts[axis] == 0]
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed frontier runs/a",
+        "recallbed frontier runs/a --x cost --k 5 --distractors 1000",
+    )
+)
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of task3.sweep.")],
-    distractors: Annotated[
-        int | None,
-        typer.Option("--distractors", min=1, help="Size of the pools. Default: the largest."),
-    ] = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
+    runs: Annotated[
+        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+    ],
+    pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
+    ks: Ks = (1,),
     x: Annotated[
-        str, typer.Option("--x", metavar="tokens|cost|ms", help="What a query takes.")
+        Literal["tokens", "cost", "ms"], typer.Option(help="Cost of a query that is compared.")
     ] = "tokens",
     out: Annotated[
-        Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")
+        Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("frontier.png"),
     note: Annotated[
-        str | None, typer.Option("--note", help="A line for the picture's heading.")
+        str | None, typer.Option(metavar="TEXT", help="Line of the picture's heading.")
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a .csv next to --out that holds other data."),
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Draw recall against tokens, cost or milliseconds a query, a point a configuration.
+    """Draw recall against tokens, cost or milliseconds per query.
 
-    Writes a picture and, beside it, a CSV of the figures with all three. Configurations that take
-    nothing are dashed lines.
+    Writes the picture, and a CSV of the figures with the same name; each configuration is a point.
+    Those that cost nothing are dashed lines. Without --distractors the largest size is drawn.
+    --overwrite replaces a CSV that holds other data.
     """
-    with one_line_errors(OSError):
-        from analysis.frontier_picture import draw_frontier
+    k, distractors = only_one("--k", ks), pools.size
+    from analysis.frontier_picture import draw_frontier
 
-        if x not in AXES:
-            raise UserError(f"--x {x}: choose one of {', '.join(AXES)}")
-        check_out(out, overwrite)
-        read = [read_run(path) for path in runs]
-        size, points = points_of(read, distractors, k)
-        titles = dict.fromkeys(title(run.summary((k,))) for run in read)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        told = f"{size:,} distractors" + (f"; {note}" if note else "")
-        draw_frontier(points, x, k, [*titles, told], out)
-        write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
-        print_tables([as_table(points, x, size, k)])
-        say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
+    check_out(out, overwrite)
+    read = [read_run(path) for path in runs]
+    size, points = points_of(read, distractors, Recall(k))
+    titles = dict.fromkeys(title(run.summary((k,))) for run in read)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    told = f"{size:,} distractors" + (f"; {note}" if note else "")
+    draw_frontier(points, x, k, [*titles, told], out)
+    write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
+    print_tables([as_table(points, x, size, k)])
+    say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
 if __name__ == "__main__":

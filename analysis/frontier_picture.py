@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from analysis.frontier import AXES, Point, drawn, frontier
+from analysis.frontier import AXES, FrontierPoint, drawn, frontier
 from analysis.pictures import look, part_labels, picture, save, write_title
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LINE_GAP = 11  # points between the labels of two free configurations
 
 
 def draw_frontier(
-    points: Sequence[Point], axis: str, k: int, titles: Sequence[str], out: Path
+    points: Sequence[FrontierPoint], axis: str, k: int, titles: Sequence[str], out: Path
 ) -> None:
     """Draw recall@k over `axis` (see AXES) on a logarithmic scale; write `out`.
 
@@ -72,14 +72,14 @@ def draw_frontier(
         save(figure, out)
 
 
-def _name(point: Point) -> str:
+def _name(point: FrontierPoint) -> str:
     """Its label, and if some rows failed or are missing, of how many its recall is the mean."""
     rows = max(point.rows, point.attempted)
     return point.label + (f" ({point.scored} of {rows})" if point.scored < rows else "")
 
 
 def _dress(
-    axes: Axes, amounts: Sequence[float], points: Sequence[Point], k: int, axis: str
+    axes: Axes, amounts: Sequence[float], points: Sequence[FrontierPoint], k: int, axis: str
 ) -> None:
     from matplotlib.ticker import LogLocator
 
@@ -121,7 +121,7 @@ def _name_lines(axes: Axes, named: Sequence[tuple[float, str]]) -> None:
         )
 
 
-def _name_points(axes: Axes, paid: Sequence[tuple[float, Point, str]]) -> None:
+def _name_points(axes: Axes, paid: Sequence[tuple[float, FrontierPoint, str]]) -> None:
     """Each label at the first place beside its point that is free of points and other labels."""
     from matplotlib.transforms import Bbox
 

@@ -7,29 +7,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 
 from analysis.curves import draw_run
-from analysis.rows import Row, failed_row, is_sweep_row, scored_row
-from analysis.summary import summarise, write_summary
+from analysis.rows import SweepRow, is_sweep_row
+from analysis.summary import SweepSummary, summarise, write_summary
 from analysis.tables import print_table
 from analysis.trec import read_run_file, scores_of
 from recallbed.corpus.jsonl import new_digest
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import STRATEGIES
+from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.predictions import Prediction, meant_ids, read_predictions
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
-from recallbed.harness.app import App, one_line_errors
+from recallbed.harness.app import App
 from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.fingerprint import code_identity, versions
-from recallbed.harness.options import parse_numbers
+from recallbed.harness.options import Seed, numbers
 from recallbed.harness.run_folder import open_run
-from recallbed.harness.run_options import OnExisting
+from recallbed.harness.run_options import OnExisting, Overwrite
 
 app = App()
 
@@ -46,7 +46,7 @@ class Imported:
 
 def import_run(
     system: Imported, material: Material, out: Path, ks: Sequence[int], on_existing: OnExisting
-) -> dict[str, Any]:
+) -> SweepSummary:
     """Write a run folder with a row for every query and size; gives back its summary.
 
     A query that a file doesn't answer is a failed row with its cause, never a score. Raises
@@ -54,7 +54,7 @@ def import_run(
     where not one query is answered or `out` can't be had.
     """
     reader = _Trec if system.kind == "trec" else _Predictions
-    rows: list[Row] = []
+    rows: list[SweepRow] = []
     notes: Counter[str] = Counter()
     hashes: dict[str, str] = {}
     for size in material.sizes:
@@ -63,22 +63,22 @@ def import_run(
         hashes[f"d{size}"] = file.sha256
         for query, pool in zip(material.pools.rows, pools, strict=True):
             memories = material.pools.texts(pool)
-            place = (query.benchmark_id, system.label, size)
+            of = (query.benchmark_id, system.label, size)
             found = file.scores(query, pool, memories)
             if isinstance(found, str):
-                rows.append(failed_row(place, memories, pool.golds, found))
+                rows.append(SweepRow.failed(of, memories, pool.golds, found))
             else:
                 scores, unreturned = found
                 notes["unreturned_memories"] += unreturned
                 notes["of_memories"] += len(memories)
-                rows.append(scored_row(place, memories, pool.golds, scores))
-    if not any(row["error"] is None for row in rows):
-        raise UserError(f"{system.label}: not one query is answered ({rows[0]['error']})")
+                rows.append(SweepRow.scored(of, memories, pool.golds, scores))
+    if not any(row.error is None for row in rows):
+        raise UserError(f"{system.label}: not one query is answered ({rows[0].error})")
     with open_run(out, _fingerprint(system, material, hashes), on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
         folder.manifest["notes"][system.label] = dict(notes)
         folder.write_manifest()
-        folder.rewrite(rows)
+        folder.rewrite([row.to_json() for row in rows])
         folder.time(retriever=system.label, phase="prepare", seconds=0.0)
         summary = summarise(folder.manifest, rows, ks)
         write_summary(out, summary)
@@ -180,58 +180,52 @@ def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
     return files
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed import other.run --label other --distractors 100 --out runs/other",
+        "recallbed import 9=a.run 99=b.run --label b --distractors 9,99 --out runs/b",
+    )
+)
 def command(
     files: Annotated[
-        list[str], typer.Argument(metavar="[SIZE=]FILE", help="One file a pool size.")
+        tuple[str, ...],
+        typer.Argument(metavar="[SIZE=]FILE...", help="One file per pool size."),
     ],
-    label: Annotated[str, typer.Option(help="What the system is called in tables.")],
-    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    label: Annotated[
+        str, typer.Option(metavar="LABEL", help="Label of the imported system in rows and tables.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder to write.")],
+    *,
     kind: Annotated[
-        str, typer.Option("--format", metavar="trec|predictions", help="What the files are.")
+        Literal["trec", "predictions"], typer.Option("--format", help="Format of the files.")
     ] = "trec",
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Release or .jsonl of the pools. Default: the embedded sample."),
+    data: DataOptions,
+    pools: PoolOptions,
+    ks: Annotated[
+        tuple[int, ...] | None,
+        typer.Option(
+            "--k", metavar="N,...", help="Depths of recall@k; some commands take one only."
+        ),
+        numbers(),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
-    pools: Annotated[
-        str | None,
-        typer.Option(metavar="nested|released|as-released", help="How its pools were made."),
-    ] = None,
-    pool_seed: Annotated[int, typer.Option(min=0, help="The seed of the pools.")] = 0,
-    distractors: Annotated[
-        str | None, typer.Option(help="The sizes. Default: those of task3.sweep.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N queries.")] = None,
-    k: Annotated[
-        str | None,
-        typer.Option("--k", help="Recall at how many? Default: 1,5,10; 1 of predictions."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the intervals.")] = 0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in --out.")
-    ] = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Take other people's TREC runs or official predictions into a run folder.
+    """Import TREC runs or official predictions as a run.
 
-    Documents of a TREC run are named as `python -m analysis.export --what pools` names them.
+    Documents of a TREC run are named as `recallbed export --what pools` names them. The default
+    of --k is 1,5,10, and 1 for predictions.
     """
-    with one_line_errors(DataError, OSError):
-        strategies = {name: name for name in STRATEGIES}
-        if pools is not None and pools not in strategies:
-            raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
-        if kind not in ("trec", "predictions"):
-            raise UserError(f"--format {kind}: choose trec or predictions")
-        parse_configurations([f"{label}=imported"], [])  # says what a label may look like
-        sizes = None if distractors is None else parse_numbers("--distractors", distractors)
-        strategy = None if pools is None else strategies[pools]
-        material = gather(data, split, strategy, sizes, (pool_seed,), limit)
-        system = Imported(label, kind, by_size(files, material.sizes), seed)
-        ks = parse_numbers("--k", k or ("1,5,10" if kind == "trec" else "1"))
-        summary = import_run(system, material, out, ks, "overwrite" if overwrite else "refuse")
-        draw_run(out, ks)
-        print_table(out, summary)
+    parse_configurations([f"{label}=imported"], [])  # says what a label may look like
+    material = gather(
+        *(data.data, data.split, pools.pools, pools.distractors),
+        *((pools.pool_seed,), data.limit),
+    )
+    system = Imported(label, kind, by_size(files, material.sizes), seed)
+    ks = ks or ((1, 5, 10) if kind == "trec" else (1,))
+    summary = import_run(system, material, out, ks, "overwrite" if overwrite else "refuse")
+    draw_run(out, ks)
+    print_table(out, summary)
 
 
 if __name__ == "__main__":

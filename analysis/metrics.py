@@ -137,6 +137,11 @@ class Metric(ABC):
         """The name that `parse_metric` reads, such as `R@10`."""
         return self.symbol
 
+    @property
+    def title(self) -> str:
+        """The name in a picture, such as `recall@10`."""
+        return self.name
+
     @classmethod
     @abstractmethod
     def at(cls, ks: Sequence[int]) -> list[Self]:
@@ -201,6 +206,11 @@ class Recall(MetricAtK):
 
     symbol, key = "R", "recall"
     tabulated = compared = True
+
+    @property
+    @override
+    def title(self) -> str:
+        return f"{self.key}@{self.k}"
 
     @override
     def value(self, ties: Ties) -> float:
@@ -320,6 +330,12 @@ class ReciprocalRank(Metric):
     @override
     def ceiling(self, golds: int, rivals: int) -> float:
         return 1.0 if golds > 1 else harmonic(rivals) / rivals
+
+
+def summarised_metrics(ks: Sequence[int], several_golds: bool) -> list[Metric]:
+    """Return the metrics of a summary, for queries with one gold or with several."""
+    kinds = [kind for kind in METRICS if kind.summarised]
+    return [m for kind in kinds if several_golds or not kind.several_golds for m in kind.at(ks)]
 
 
 def parse_metric(name: str) -> Metric:

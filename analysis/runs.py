@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.rows import is_sweep_row
-from analysis.summary import summarise
+from analysis.metrics import Metric, summarised_metrics
+from analysis.rows import SweepRow, is_sweep_row
+from analysis.summary import SweepSummary, summarise
 from recallbed.errors import UserError
 from recallbed.harness.configurations import is_label
 from recallbed.harness.run_folder import (
@@ -29,11 +30,11 @@ class Run:
 
     path: Path
     manifest: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-    summaries: dict[tuple[int, ...], Mapping[str, Any]] = field(
+    rows: Sequence[SweepRow]
+    summaries: dict[tuple[Any, ...], SweepSummary] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Those made so far, by their ks: each rests on thousands of resamples."""
+    """Those made so far, by ks and more metrics: each takes thousands of resamples."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -41,16 +42,23 @@ class Run:
         return tuple(entry["label"] for entry in self.manifest["fingerprint"]["retrievers"])
 
     @property
+    def strategy(self) -> str:
+        """How its pools were made."""
+        return str(self.manifest["fingerprint"]["pools"]["strategy"])
+
+    @property
     def rows_of_a_cell(self) -> int:
         """How many rows a label has at a size once the run is finished."""
         prints = self.manifest["fingerprint"]
         return int(prints["data"]["queries"]) * len(prints["pools"]["seeds"])
 
-    def summary(self, ks: Sequence[int]) -> Mapping[str, Any]:
-        """Its summary for any `ks`."""
-        key = tuple(ks)
+    def summary(self, ks: Sequence[int], metric: Metric | None = None) -> SweepSummary:
+        """Return its summary for any `ks`, with `metric` even if summaries do not have it."""
+        known = metric is None or metric in summarised_metrics(ks, several_golds=False)
+        more = () if metric is None or known else (metric,)
+        key = tuple(ks), more
         if key not in self.summaries:
-            self.summaries[key] = summarise(self.manifest, self.rows, key)
+            self.summaries[key] = summarise(self.manifest, self.rows, ks, more)
         return self.summaries[key]
 
 
@@ -67,18 +75,19 @@ def read_run(path: Path) -> Run:
                 f"{path / MANIFEST}: {label[:80]!r} is no label of a retriever. Labels are"
                 " distinct and of letters, digits, - and _"
             )
-    rows, _ = read_rows(path / ROWS, is_sweep_row, "a row of task3.sweep")
+    kept, _ = read_rows(path / ROWS, is_sweep_row, "a row of task3.sweep")
+    rows = [SweepRow.from_json(row) for row in kept]
     run = Run(path, manifest, rows)
     seeds = len(manifest["fingerprint"]["pools"]["seeds"])
     seen: Counter[tuple[str, int, str]] = Counter()
     for number, row in enumerate(rows, 1):
         place = f"{path / ROWS}:{number}"
-        if row["retriever"] not in run.labels:
-            raise UserError(f"{place}: `{row['retriever']}` is no retriever of the manifest")
-        key = row["retriever"], row["distractors"], row["query"]
+        if row.retriever not in run.labels:
+            raise UserError(f"{place}: `{row.retriever}` is no retriever of the manifest")
+        key = row.retriever, row.distractors, row.query
         seen[key] += 1
         if seen[key] > seeds:
-            raise UserError(f"{place}: `{row['query']}` stands more often than there are pools")
+            raise UserError(f"{place}: `{row.query}` stands more often than there are pools")
     if not rows:
         raise UserError(f"{path}: the run has no rows yet")
     return run

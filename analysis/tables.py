@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.runs import seconds_by_label
+from analysis.summary import Cell, SweepSummary
 from recallbed.harness.failures import with_reason
 from recallbed.harness.run_folder import is_count
 from recallbed.harness.terminal import note
@@ -16,86 +18,88 @@ from recallbed.harness.text_table import TextTable, print_tables
 COSTS = ("calls a query", "tokens in / out a query", "cost", "repairs", "ceiling")
 
 
-def print_table(path: Path, summary: Mapping[str, Any]) -> None:
-    """Print the summary of the run in `path` on stdout, and what a reader must know on stderr."""
+def print_table(path: Path, summary: SweepSummary) -> None:
+    """Print the summary of the run in `path` on stdout, and its remarks on stderr."""
     print_tables([build_table(summary, seconds_by_label(path))])
-    print_remarks(summary)
-
-
-def print_remarks(summary: Mapping[str, Any]) -> None:
-    """Print what a reader must know of a summary on stderr."""
     note(*remarks(summary))
 
 
-def build_table(
-    summary: Mapping[str, Any], seconds: Mapping[str, tuple[float, float]]
-) -> TextTable:
-    """One line a retriever and size."""
-    ks = [k for k in summary["ks"] if not all(_trivial(c, k) for c in summary["cells"])]
+def build_table(summary: SweepSummary, seconds: Mapping[str, tuple[float, float]]) -> TextTable:
+    """Return one line per retriever and size; `seconds` are of preparing and scoring, by label."""
+    metrics = _columns(summary)
+    first = metrics[0] if isinstance(metrics[0], Recall) else None
     heads = ["retriever", "distractors"]
-    for i, k in enumerate(ks):
-        heads += [f"R@{k} [95 %]", "worst-best"] if i == 0 else [f"R@{k}"]
-    several = any("recall_any" in cell for cell in summary["cells"])
-    for k in ks if several else ():
-        heads += [f"any@{k}", f"all@{k}"]
-    costs = COSTS if _reranked(summary) else ()
-    heads += ["E[RR]", "tied", "chance", *costs, "attempted", "scored", "failed"]
-    table = TextTable(title(summary), [*heads, "prep + score"], keys=2)
+    for metric in metrics:
+        heads += [f"{metric.name} [95 %]", "worst-best"] if metric is first else [metric.name]
+    costs = COSTS if any(cell.reranked for cell in summary.cells) else ()
+    heads += ["tied", "chance", *costs, "attempted", "scored", "failed", "prep + score"]
+    table = TextTable(title(summary), heads, keys=2)
     shown: set[str] = set()
-    for cell in summary["cells"]:
-        label = cell["retriever"]
+    for cell in summary.cells:
+        label = cell.retriever
         prepare, score = seconds.get(label, (0.0, 0.0))
         time = "" if label in shown else f"{prepare:.1f} + {score:.1f} s"
         shown.add(label)
-        counts = [str(cell[key]) for key in ("attempted", "scored", "failed")]
-        counts = [*(_costs(cell, ks) if costs else ()), *counts]
-        table.add(label, cell["distractors"], *_figures(cell, ks, several, counts), time)
+        figures = ["-"] * (len(metrics) + (first is not None) + 2)
+        if cell.estimates:
+            figures = [text for metric in metrics for text in _figures(cell, metric, first)]
+            chance = cell.estimates[first].chance if first else 1.0
+            figures += [f"{cell.tie_rate:.1%}", f"{chance:.4f}"]
+        counts = cell.attempted, cell.scored, cell.failed
+        money = _costs(cell, first) if costs else ()
+        table.add(label, cell.distractors, *figures, *money, *counts, time)
     return table
 
 
-def _reranked(summary: Mapping[str, Any]) -> bool:
-    return any("a_query" in cell for cell in summary["cells"])
+def _columns(summary: SweepSummary) -> list[Metric]:
+    """Recall at each k that is not trivial everywhere, then the other metrics of tables."""
+    several = any(cell.several_golds for cell in summary.cells)
+    ks = [k for k in summary.ks if not all(_trivial(cell, k) for cell in summary.cells)]
+    kinds = [kind for kind in METRICS if kind.tabulated and kind is not Recall]
+    kinds = [kind for kind in kinds if several or not kind.several_golds]
+    at_k = [metric for k in ks for kind in kinds for metric in kind.at([k])]
+    others = [metric for kind in kinds for metric in kind.at([])]
+    return [*Recall.at(ks), *(metric for metric in at_k if metric not in others), *others]
 
 
-def _costs(cell: Mapping[str, Any], ks: list[int]) -> list[str]:
-    """What stands below COSTS; nothing for a label that asked no one and reranked nothing."""
-    if "a_query" not in cell:
-        return [""] * len(COSTS)
-    a_query, cost = cell["a_query"], cell["cost"]
-    ceiling = cell.get("first_stage_recall", {}).get(str(ks[0])) if ks else None
+def _trivial(cell: Cell, k: int) -> bool:
+    recall = cell.recalls().get(k)
+    return recall is not None and bool(recall.trivial)
+
+
+def _figures(cell: Cell, metric: Metric, first: Metric | None) -> list[str]:
+    estimate = cell.estimates.get(metric)
+    if estimate is None:  # with one gold per query, any and all are recall
+        assert isinstance(metric, MetricAtK)
+        estimate = replace(cell.recalls()[metric.k], trivial=None)
+    if estimate.trivial:
+        return ["k >= pool"] * (2 if metric is first else 1)
+    if metric is not first:
+        return [f"{estimate.mean:.3f}"]
     return [
-        f"{a_query['calls']:.2f}",
-        f"{a_query['tokens_in']:.0f} / {a_query['tokens_out']:.0f}",
-        "unknown" if cost is None else f"{cost:.4f}",
-        str(sum(cell["repairs"].values())),
+        f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]",
+        f"{estimate.worst:.3f}-{estimate.best:.3f}",
+    ]
+
+
+def _costs(cell: Cell, first: Metric | None) -> list[str]:
+    """The columns COSTS; empty for a label that asked no chat model and reranked nothing."""
+    report = cell.reranked
+    if report is None:
+        return [""] * len(COSTS)
+    ceiling = report.first_stage_recall.get(first.k) if isinstance(first, Recall) else None
+    return [
+        f"{report.per_query['calls']:.2f}",
+        f"{report.per_query['tokens_in']:.0f} / {report.per_query['tokens_out']:.0f}",
+        "unknown" if report.cost is None else f"{report.cost:.4f}",
+        str(sum(cell.repairs.values())),
         "" if ceiling is None else f"{ceiling:.3f}",
     ]
 
 
-def _figures(cell: Mapping[str, Any], ks: list[int], several: bool, counts: list[str]) -> list[str]:
-    if "recall" not in cell:
-        return ["-"] * (len(ks) * (3 if several else 1) + 1 + 3) + counts
-    shown = []
-    for i, k in enumerate(ks):
-        recall = cell["recall"][str(k)]
-        if recall["trivial"]:
-            shown += ["k >= pool"] * (2 if i == 0 else 1)
-        elif i == 0:
-            shown.append(f"{recall['mean']:.3f} [{recall['low']:.3f}, {recall['high']:.3f}]")
-            shown.append(f"{recall['worst']:.3f}-{recall['best']:.3f}")
-        else:
-            shown.append(f"{recall['mean']:.3f}")
-    for k in ks if several else ():
-        for name in ("recall_any", "recall_all"):
-            shown.append(f"{cell.get(name, cell['recall'])[str(k)]['mean']:.3f}")
-    first = cell["recall"][str(ks[0])] if ks else {"chance": 1.0}
-    rr = cell["reciprocal_rank"]["mean"]
-    return [*shown, f"{rr:.3f}", f"{cell['tie_rate']:.1%}", f"{first['chance']:.4f}", *counts]
-
-
-def title(summary: Mapping[str, Any]) -> str:
+def title(summary: SweepSummary) -> str:
     """What was measured, the sample called a sample."""
-    data, pools = summary["data"], summary["pools"]
+    data, pools = summary.facts["data"], summary.facts["pools"]
     name = f"split {data['split']}"
     if data["sample"]:
         name = "embedded sample, not AlpsBench"
@@ -108,15 +112,15 @@ def title(summary: Mapping[str, Any]) -> str:
     return f"Task 3, {name}: {data['queries']} queries, {strategy}{seeds}"
 
 
-def remarks(summary: Mapping[str, Any]) -> list[str]:
+def remarks(summary: SweepSummary) -> list[str]:
     """What a reader must know besides the figures, each once; empty where there is nothing."""
     lines = []
-    if any(cell.get("tie_rate") for cell in summary["cells"]):
+    if any(cell.tie_rate for cell in summary.cells):
         lines.append("worst-best: recall with the gold last or first among its ties")
-    for label in summary.get("fitted_on_these_rows", ()):
+    for label in summary.facts["fitted_on_these_rows"]:
         lines.append(f"{label}: settings fitted on these rows: not an estimate for others")
     lines += _cell_remarks(summary)
-    for label, notes in summary["notes"].items():
+    for label, notes in summary.facts["notes"].items():
         for what in ("queries", "memories"):
             if notes.get(f"truncated_{what}"):
                 lines.append(
@@ -129,34 +133,34 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
                 " not in its files: they share the place below the last"
             )
     lines += _rerank_remarks(summary)
-    if summary["pools_with_repeated_ids"]:
+    if repeated := summary.facts["pools_with_repeated_ids"]:
         lines.append(
-            f"stored ids repeat in {summary['pools_with_repeated_ids']} pools:"
+            f"stored ids repeat in {repeated} pools:"
             " a memory is known by its position, and no retriever sees an id"
         )
-    if summary.get("abstentions"):
+    if abstentions := summary.facts["abstentions"]:
         lines.append(
-            f"queries without gold (abstention): {summary['abstentions']},"
+            f"queries without gold (abstention): {abstentions},"
             " counted apart; no pool is scored for them"
         )
-    if any("recall_any" in cell for cell in summary["cells"]):
+    if any(cell.several_golds for cell in summary.cells):
         lines.append(
             "R@k: share of a query's golds found; any@k, all@k: at least one, every one of them"
         )
-    if summary["mended"]:
-        mended = ", ".join(f"{what} x {count}" for what, count in summary["mended"].items())
+    if mended := summary.facts["mended"]:
+        mended = ", ".join(f"{what} x {count}" for what, count in mended.items())
         lines.append(f"mended in the data while reading: {mended}")
     return lines
 
 
-def _cell_remarks(summary: Mapping[str, Any]) -> Iterator[str]:
+def _cell_remarks(summary: SweepSummary) -> Iterator[str]:
     """What is true of single cells: one line for each statement, naming the cells."""
     said: dict[tuple[str, str], dict[str, list[tuple[str, int]]]] = {}
-    for cell in summary["cells"]:
+    for cell in summary.cells:
         for before, figure, after in _of_cell(cell):
             where = said.setdefault((before, after), {}).setdefault(figure, [])
-            where.append((cell["retriever"], cell["distractors"]))
-    cells = [(cell["retriever"], cell["distractors"]) for cell in summary["cells"]]
+            where.append((cell.retriever, cell.distractors))
+    cells = [(cell.retriever, cell.distractors) for cell in summary.cells]
     for (before, after), found in said.items():
         if len(found) == 1:
             [(figure, where)] = found.items()
@@ -166,33 +170,28 @@ def _cell_remarks(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{before}{', '.join(parts)}{after}"
 
 
-def _of_cell(cell: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _of_cell(cell: Cell) -> Iterator[tuple[str, str, str]]:
     """Statements about a cell: text, the figure that may differ between cells, text."""
-    reasons = cell.get("reasons", {})
-    for cause, count in cell["failures"].items():
-        yield (
-            "",
-            str(count),
-            f" failed: {with_reason(cause, reasons.get(cause, ''))}",
-        )
-    if cell.get("all_tied"):
-        count = f"{cell['all_tied']} of {cell['scored']}"
+    for cause, failed in cell.failures.items():
+        yield "", str(failed), f" failed: {with_reason(cause, cell.reasons.get(cause, ''))}"
+    if cell.all_tied:
+        count = f"{cell.all_tied} of {cell.scored}"
         yield "pools in which nothing matches and all tie: ", count, ""
-    for k, recall in cell.get("recall", {}).items():
-        if recall["trivial"]:
-            yield f"R@{k} is trivial, k >= pool of ", str(cell["pool_size"]), ""
-        elif recall.get("trivial_pools"):
-            count = recall["trivial_pools"]
-            yield f"R@{k} is trivial in ", str(count), f" pools of at most {k} memories"
-        if recall["ceiling"] < 1:
+    for k, recall in cell.recalls().items():
+        if recall.trivial:
+            yield f"R@{k} is trivial, k >= pool of ", str(cell.pool_sizes[2]), ""
+        elif recall.trivial_pools:
+            count = str(recall.trivial_pools)
+            yield f"R@{k} is trivial in ", count, f" pools of at most {k} memories"
+        if recall.ceiling is not None and recall.ceiling < 1:
             reason = "queries with the same words have different golds"
-            if "recall_any" in cell:
+            if cell.several_golds:
                 reason = f"some queries have more than {k} golds"
-            yield f"R@{k} cannot exceed ", f"{recall['ceiling']:.3f}", f": {reason}"
-    if "pool_sizes" in cell:
-        sizes = cell["pool_sizes"]
-        count = f"{sizes['min']} to {sizes['max']} memories, median {sizes['median']:g}"
-        yield "pools of ", count, ""
+            yield f"R@{k} cannot exceed ", f"{recall.ceiling:.3f}", f": {reason}"
+    smallest, median, largest = cell.pool_sizes
+    if smallest < largest:
+        sizes = f"{smallest} to {largest} memories, median {median:g}"
+        yield "pools of ", sizes, ""
 
 
 def _named(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -> str:
@@ -210,33 +209,29 @@ def _named(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -
     return f"{labels}at {next(iter(sizes.values()))}"
 
 
-def _rerank_remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What a reader must know of reranked labels, a line a label each."""
-    cells = {cell["retriever"]: cell for cell in summary["cells"] if "a_query" in cell}
+def _rerank_remarks(summary: SweepSummary) -> list[str]:
+    """What a reader must know of reranked labels, one line each."""
+    reports = {cell.retriever: cell.reranked for cell in summary.cells if cell.reranked}
     lines = []
-    for label, cell in cells.items():
-        depth, sound = cell.get("depth"), summary["notes"].get(label, {}).get("sound_places")
-        for k in summary["ks"]:
-            if depth is not None and k >= depth:
-                lines.append(f"{label}: reranking the first {depth} cannot change R@{k}")
+    for label, report in reports.items():
+        sound = summary.facts["notes"].get(label, {}).get("sound_places")
+        for k in summary.ks:
+            if report.depth is not None and k >= report.depth:
+                lines.append(f"{label}: reranking the first {report.depth} cannot change R@{k}")
             elif is_count(sound) and k > sound:
                 lines.append(f"{label}: R@{k} goes past the first {sound}, all that it orders well")
-    if any("first_stage_recall" in cell for cell in cells.values()):
+    if any(report.first_stage_recall for report in reports.values()):
         lines.append("ceiling: the first stage's recall at the depth; no new order gets past it")
     estimated: Counter[str] = Counter()
-    for cell in summary["cells"]:
-        estimated[cell["retriever"]] += cell.get("estimated_calls", 0)
-    for label, cell in cells.items():
-        models = summary.get("chat_models", {}).get(label, [])
+    for cell in summary.cells:
+        estimated[cell.retriever] += cell.reranked.estimated_calls if cell.reranked else 0
+    for label, report in reports.items():
+        models = summary.facts.get("chat_models", {}).get(label, [])
         if estimated[label]:
             lines.append(
                 f"{label}: no tokens told for {estimated[label]} calls: estimated, no cost"
             )
-        elif cell["cost"] is None:
+        elif report.cost is None:
             why = "no price for " if len(models) < 2 else "it asks several models: "
             lines.append(f"{label}: cost unknown, {why}{', '.join(models) or 'its model'}")
     return lines
-
-
-def _trivial(cell: Mapping[str, Any], k: int) -> bool:
-    return bool(cell.get("recall", {}).get(str(k), {}).get("trivial", False))

@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from indexes.options import Address, EmbeddingModel
 from recallbed.harness.app import App
+from recallbed.harness.run_options import Overwrite
 
 app = App()
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed index build memories.jsonl --out store",
+        "recallbed index build memories.jsonl --out store --kind hnsw",
+    )
+)
 def build(
     memories: Annotated[
-        Path, typer.Argument(help='A line a memory: {"text": ..., "id": ..., "label": ...}.')
+        Path, typer.Argument(help='One memory per line: {"text": ..., "id": ..., "label": ...}.')
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the store.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Store to write.")],
     kind: Annotated[
-        str, typer.Option(metavar="auto|flat|hnsw|ivfpq|bm25s|milvus", help="What index.")
+        Literal["auto", "flat", "hnsw", "ivfpq", "bm25s", "milvus"],
+        typer.Option(help="Kind of index."),
     ] = "auto",
-    model: Annotated[
-        str, typer.Option(help="Packaged name, folder or hub name; not used by bm25s.")
-    ] = "all-MiniLM-L6-v2",
-    address: Annotated[
-        str | None, typer.Option(help="With milvus: a server. Default: a file in the store.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the store if it is there.")
-    ] = False,
+    model: EmbeddingModel = "all-MiniLM-L6-v2",
+    address: Address = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Encode memories and build an index over them; an older store stays until it is whole."""
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.app import one_line_errors
+    """Build a searchable store of memories.
 
-    with one_line_errors(DataError, OSError):
-        from indexes.indexed_store import read_memories
+    An older store stays until the new one is whole. bm25s needs no --model. A milvus store is a
+    file in its folder unless --address is given.
+    """
+    from indexes.indexed_store import read_memories
+    from recallbed.errors import UserError
 
-        if address and kind != "milvus":
-            raise UserError("--address goes with --kind milvus")
-        if out.exists() and not overwrite:
-            raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
-        _build(read_memories(memories), out, kind, model, address)
+    if address and kind != "milvus":
+        raise UserError("--address goes with --kind milvus")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+    _build(read_memories(memories), out, kind, model, address)
 
 
 def _build(memories: list[Any], out: Path, kind: str, model: str, address: str | None) -> None:

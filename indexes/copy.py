@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from indexes.options import EmbeddingModel
 from recallbed.harness.app import App
 
 if TYPE_CHECKING:
@@ -22,25 +23,31 @@ AGREE = 0.9
 _ROUNDING = 1e-4  # a vector made in another batch, or on another machine, differs by less
 
 
-@app.command()
+@app.command(
+    on_stop="memories that were sent stay there; run it again",
+    examples=(
+        "recallbed index copy store --to http://localhost:19530",
+        "recallbed index copy store --to copy.db --collection mine",
+    ),
+)
 def copy(
-    store: Annotated[Path, typer.Argument(help="Folder made by indexes.build.")],
-    to: Annotated[str, typer.Option("--to", help="http://host:port of a server, or FILE.db.")],
-    collection: Annotated[str, typer.Option(help="Name of the collection there.")] = "memories",
-    model: Annotated[
-        str, typer.Option(help="What encodes the texts of a bm25s store.")
-    ] = "all-MiniLM-L6-v2",
+    store: Annotated[Path, typer.Argument(help="Folder of `recallbed index build`.")],
+    to: Annotated[
+        str, typer.Option(metavar="URL|FILE.db", help="Server, as http://host:port, or a file.")
+    ],
+    collection: Annotated[
+        str, typer.Option(metavar="NAME", help="Collection to copy to.")
+    ] = "memories",
+    model: EmbeddingModel = "all-MiniLM-L6-v2",
 ) -> None:
-    """Copy ids, vectors and texts into a collection, and check that searches there agree.
+    """Copy a store into a Milvus collection.
 
-    Ids that are there already are skipped, so a copy that was stopped goes on; a sample of them is
-    compared with the source. The token of a server is taken from $MILVUS_TOKEN.
+    Copies ids, vectors and texts, then checks that searches agree. Ids that are there already are
+    skipped, so that an interrupted copy can be continued; a sample of them is compared with the
+    source. The token of a server is taken from $MILVUS_TOKEN. --model encodes the texts of a bm25s
+    store.
     """
-    from recallbed.errors import DataError
-    from recallbed.harness.app import one_line_errors
-
-    with one_line_errors(DataError, OSError, on_stop="what was sent is there; run it again"):
-        _copy(store, to, collection, model)
+    _copy(store, to, collection, model)
 
 
 def _copy(path: Path, address: str, collection: str, model: str) -> None:

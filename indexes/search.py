@@ -4,73 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from indexes.options import Address
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
 
 app = App()
 
 
-@app.command()
+@app.command(
+    examples=(
+        'recallbed index search store "Which tea do I like?"',
+        "recallbed index search store --queries queries.jsonl --top 10 --json",
+    )
+)
 def search(
-    store: Annotated[Path, typer.Argument(help="Folder made by indexes.build.")],
-    query: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
+    store: Annotated[Path, typer.Argument(help="Folder of `recallbed index build`.")],
+    query: Annotated[str | None, typer.Argument(help="Text to search for.")] = None,
     queries: Annotated[
-        Path | None, typer.Option(help='Many instead: a .jsonl with {"query": ...} lines.')
+        Path | None,
+        typer.Option(metavar="FILE", help='Many queries: a .jsonl of {"query": ...} lines.'),
     ] = None,
-    k: Annotated[int, typer.Option("-k", "--k", help="How many memories.")] = 5,
+    k: Annotated[
+        int, typer.Option("--top", "-k", "--k", metavar="N", help="Memories per query.")
+    ] = 5,
     by: Annotated[
-        str,
-        typer.Option(metavar="vectors|text|both", help="Of a milvus store: what is searched."),
+        Literal["vectors", "text", "both"],
+        typer.Option(help="What a milvus store is searched by."),
     ] = "vectors",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Server of the store. $MILVUS_TOKEN is sent to this address alone."
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object a query on stdout.")
-    ] = False,
+    address: Address = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print rank, score, id and text of the best memories, best first."""
+    """Search a store of memories.
+
+    Prints rank, score, id and text of the best memories, best first; with --json one object per
+    query.
+    """
     import json
     from collections import Counter
 
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.app import one_line_errors
+    from indexes.indexed_store import IndexedStore
+    from recallbed.errors import UserError
     from recallbed.harness.clean_text import clean_text
     from recallbed.harness.terminal import one_line, say, say_json
 
-    with one_line_errors(DataError, OSError):
-        from indexes.indexed_store import IndexedStore
-
-        if (query is None) == (queries is None):
-            raise UserError("give a query, or --queries FILE")
-        if by not in ("vectors", "text", "both"):
-            raise UserError(f"--by {by}: choose vectors, text or both")
-        asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
-        opened = IndexedStore(store, address)
-        if address is not None and getattr(opened.index, "address", None) != address:
-            raise UserError(f"{store}: is not at {address}. Give the address it was built with")
-        for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
-            memories = opened.texts([int(i) for i in hits.ids])
-            rows = [
-                {"id": int(i), "score": round(float(score), 6), "text": memories[int(i)].text}
-                for i, score in zip(hits.ids, hits.scores, strict=True)
-            ]
-            if as_json:
-                found = {"query": words, "hits": rows}
-                say_json(json.dumps(found, ensure_ascii=False))
-                continue
-            if len(asked) > 1:
-                say(f"# {one_line(words)}")
-            for rank, row in enumerate(rows, 1):
-                say(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {one_line(row['text'])}")
-            if not rows:
-                say("  nothing matches")
+    if (query is None) == (queries is None):
+        raise UserError("give a query, or --queries FILE")
+    asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
+    opened = IndexedStore(store, address)
+    if address is not None and getattr(opened.index, "address", None) != address:
+        raise UserError(f"{store}: is not at {address}. Give the address it was built with")
+    for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
+        memories = opened.texts([int(i) for i in hits.ids])
+        rows = [
+            {"id": int(i), "score": round(float(score), 6), "text": memories[int(i)].text}
+            for i, score in zip(hits.ids, hits.scores, strict=True)
+        ]
+        if as_json:
+            found = {"query": words, "hits": rows}
+            say_json(json.dumps(found, ensure_ascii=False))
+            continue
+        if len(asked) > 1:
+            say(f"# {one_line(words)}")
+        for rank, row in enumerate(rows, 1):
+            say(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {one_line(row['text'])}")
+        if not rows:
+            say("  nothing matches")
 
 
 def _read_queries(path: Path | None) -> list[str]:

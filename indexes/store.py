@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from indexes.options import Store
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
 
 if TYPE_CHECKING:
     from indexes.embedding_store import EmbeddingStore, Space
 
-app = App(no_args_is_help=True)
-_FILE = typer.Option("--store", help="The store. Default: $RECALLBED_STORE, else the user's cache.")
+app = App(no_args_is_help=True, help="Show or prune the embedding store.")
 
 
 def _open(named: str | None) -> EmbeddingStore:
@@ -51,69 +52,77 @@ def _count(spaces: Sized) -> str:
     return "1 space" if len(spaces) == 1 else f"{len(spaces)} spaces"
 
 
-@app.command()
+@app.command(examples=("recallbed store show", "recallbed store show --store FILE --json"))
 def show(
-    store: Annotated[str | None, _FILE] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
-    """List the spaces (a model with all that changes its vectors) and what each holds."""
-    from recallbed.harness.app import one_line_errors
+    """List the spaces of the embedding store.
+
+    A space is a model with all that changes its vectors.
+    """
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
 
-    with one_line_errors(OSError):
-        opened = _open(store)
-        spaces = [_describe(space, opened.models()) for space in opened.spaces()]
-        size = opened.path.stat().st_size
-        if as_json:
-            say_json(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
-            return
-        say(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
-        for space in spaces:
-            say(
-                f"  {', '.join(space['models'])} ({space['weights']}):"
-                f" {space['vectors']} vectors of {space['width']},"
-                f" {space['bytes'] / 2**20:.1f} MiB, up to {space['max_tokens']} tokens,"
-                f" {space['device']}, torch {space['torch']}, last used {space['last_used']}"
-            )
+    opened = _open(store)
+    spaces = [_describe(space, opened.models()) for space in opened.spaces()]
+    size = opened.path.stat().st_size
+    if as_json:
+        say_json(canonical({"store": str(opened.path), "file_bytes": size, "spaces": spaces}))
+        return
+    say(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
+    for space in spaces:
+        say(
+            f"  {', '.join(space['models'])} ({space['weights']}):"
+            f" {space['vectors']} vectors of {space['width']},"
+            f" {space['bytes'] / 2**20:.1f} MiB, up to {space['max_tokens']} tokens,"
+            f" {space['device']}, torch {space['torch']}, last used {space['last_used']}"
+        )
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed store prune --older-than 30",
+        "recallbed store prune --model all-MiniLM-L6-v2",
+    )
+)
 def prune(
-    store: Annotated[str | None, _FILE] = None,
+    store: Store = None,
     older_than: Annotated[
-        int | None, typer.Option(min=0, metavar="DAYS", help="Spaces not used for so many days.")
+        int | None, typer.Option(min=0, metavar="DAYS", help="Remove spaces unused for longer.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Spaces of this model: its name or the hash of its weights.")
+        str | None,
+        typer.Option(metavar="NAME", help="Embedding model: packaged name, folder or hub name."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all spaces.")] = False,
 ) -> None:
-    """Remove spaces with all their vectors; give one of the three criteria."""
+    """Remove spaces of the embedding store with all their vectors.
+
+    Takes one of three criteria; --model also takes a hash of weights, as `show` prints it.
+    """
     import time
 
     from recallbed.errors import UserError
-    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import say
 
-    with one_line_errors(OSError):
-        if sum((older_than is not None, model is not None, everything)) != 1:
-            raise UserError("say what to remove: --older-than DAYS, --model NAME or --all")
-        opened = _open(store)
-        models = opened.models()
+    if sum((older_than is not None, model is not None, everything)) != 1:
+        raise UserError("say what to remove: --older-than DAYS, --model NAME or --all")
+    opened = _open(store)
+    models = opened.models()
 
-        def falls(space: Space) -> bool:
-            if older_than is not None:
-                return space.used < time.time() - older_than * 86400
-            about = _describe(space, models)
-            return everything or model in (about["weights"], *about["models"])
+    def falls(space: Space) -> bool:
+        if older_than is not None:
+            return space.used < time.time() - older_than * 86400
+        about = _describe(space, models)
+        return everything or model in (about["weights"], *about["models"])
 
-        chosen = [space for space in opened.spaces() if falls(space)]
-        before = opened.path.stat().st_size
-        opened.remove([space.id for space in chosen])
-        freed = before - Path(opened.path).stat().st_size
-        vectors = sum(space.vectors for space in chosen)
-        say(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
+    chosen = [space for space in opened.spaces() if falls(space)]
+    before = opened.path.stat().st_size
+    opened.remove([space.id for space in chosen])
+    freed = before - Path(opened.path).stat().st_size
+    vectors = sum(space.vectors for space in chosen)
+    say(f"removed {_count(chosen)}, {vectors} vectors, {freed / 2**20:.1f} MiB")
 
 
 if __name__ == "__main__":

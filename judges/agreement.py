@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from judges.verdict_file import Kind
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson, Seed
 
 if TYPE_CHECKING:
     from judges.measures import Floats
-    from judges.verdict_file import Kind, VerdictFile
+    from judges.verdict_file import VerdictFile
 
 app = App()
 MOST_LEVELS = 20
@@ -161,49 +162,49 @@ NAMES = {
 }
 
 
-class _Kind(StrEnum):
-    binary = "binary"
-    grade = "grade"
-
-
-@app.command()
+@app.command(
+    examples=(
+        "recallbed agreement people.jsonl judge.jsonl --key id",
+        "recallbed agreement a.jsonl b.jsonl --scale grade --field result.grade",
+    )
+)
 def command(
-    a: Annotated[Path, typer.Argument(help="One rater's verdicts, a JSON object a line.")],
-    b: Annotated[Path, typer.Argument(help="The other's.")],
+    a: Annotated[Path, typer.Argument(help="Verdicts of one rater, a JSON object per line.")],
+    b: Annotated[Path, typer.Argument(help="Verdicts of the other.")],
     key: Annotated[
-        list[str] | None,
-        typer.Option(help="Field that says which item; again for more. Default: item."),
-    ] = None,
+        tuple[str, ...],
+        typer.Option(metavar="FIELD", help="Field that identifies the item. May be repeated."),
+    ] = ("item",),
     field: Annotated[
-        str, typer.Option(help="Field with the verdict, such as result.verdict.")
+        str,
+        typer.Option(metavar="FIELD", help="Field with the verdict, such as result.verdict."),
     ] = "verdict",
-    kind: Annotated[_Kind, typer.Option(help="What a verdict is.")] = _Kind.binary,
+    scale: Annotated[
+        Kind, typer.Option("--scale", "--kind", help="Whether verdicts are yes or no, or grades.")
+    ] = "binary",
     cluster: Annotated[
-        str | None, typer.Option(help="Field of A whose equal values are drawn together.")
+        str | None,
+        typer.Option(metavar="FIELD", help="Field of A whose equal values are drawn together."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare a judge's verdicts with people's, or with another judge's.
+    """Compare two sets of verdicts.
 
-    Binary verdicts are true/false, 1/0, yes/no, correct/incorrect or pass/fail, whole; grades are
-    whole numbers. Anything else, and null, is unjudged: counted, never compared.
+    Binary verdicts are true/false, 1/0, yes/no, correct/incorrect or pass/fail; grades are whole
+    numbers. Anything else, and null, is unjudged: counted, never compared.
     """
     from judges.verdict_file import read_verdicts
-    from recallbed.errors import DataError
-    from recallbed.harness.app import one_line_errors
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
 
-    with one_line_errors(DataError, OSError):
-        keys = key or ["item"]
-        first = read_verdicts(a, keys, field, kind.value, cluster)
-        second = read_verdicts(b, keys, field, kind.value)
-        result = compare(first, second, kind.value, seed)
-        if as_json:
-            say_json(canonical(result))
-        else:
-            say(*describe(result))
+    first = read_verdicts(a, key, field, scale, cluster)
+    second = read_verdicts(b, key, field, scale)
+    result = compare(first, second, scale, seed)
+    if as_json:
+        say_json(canonical(result))
+    else:
+        say(*describe(result))
 
 
 if __name__ == "__main__":

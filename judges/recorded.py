@@ -19,6 +19,8 @@ import typer
 from judges.verdicts import MISSING_GRADE, Grades, Judged, Unjudged, Verdict
 from recallbed.errors import DataError
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
+from recallbed.harness.run_options import Overwrite
 
 if TYPE_CHECKING:
     from recallbed.corpus.fields import Fields
@@ -231,33 +233,40 @@ def as_rows(item: Recorded) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed recorded recorded/dev/judge",
+        "recallbed recorded recorded/dev/judge/task3.jsonl --out verdicts.jsonl",
+    )
+)
 def command(
     path: Annotated[Path, typer.Argument(help="recorded/<split>/judge, or one file of it.")],
     out: Annotated[
-        Path | None, typer.Option(help="Write a verdict a line here, for judges.agreement.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Verdicts to write, for `recallbed agreement`."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Replace --out if it is there.")] = False,
+    as_json: AsJson = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Read recorded judge items and count them by track. Exit code 2 if a line can't be read."""
-    from recallbed.harness.app import one_line_errors
+    """Read the benchmark's recorded verdicts.
+
+    Counts them by track. Exit code 2 if a line cannot be read.
+    """
     from recallbed.harness.files import refuse_output, write_atomically
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.terminal import say, say_json
 
-    with one_line_errors(DataError, OSError):
-        if out is not None:
-            refuse_output(out, overwrite)
-        files = [read_recorded(file) for file in recorded_files(path)]
-        if out is not None:
-            rows = (row for file in files for item in file.items for row in as_rows(item))
-            write_atomically(out, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
-        found = [counts(file) for file in files]
-        if as_json:
-            say_json(canonical(found))
-        else:
-            say(*describe(found))
+    if out is not None:
+        refuse_output(out, overwrite)
+    files = [read_recorded(file) for file in recorded_files(path)]
+    if out is not None:
+        rows = (row for file in files for item in file.items for row in as_rows(item))
+        write_atomically(out, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
+    found = [counts(file) for file in files]
+    if as_json:
+        say_json(canonical(found))
+    else:
+        say(*describe(found))
     if any(file.faults for file in files):
         raise SystemExit(2)
 

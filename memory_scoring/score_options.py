@@ -15,6 +15,9 @@ from recallbed.harness.options import AsJson, Seed
 
 ScorerName = Literal["exact", "match", "judge"]
 AssignmentName = Literal["hungarian", "greedy"]
+Assign = Annotated[
+    AssignmentName, typer.Option(help="How the pairs of --scorer match become one to one.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,7 @@ class ScoreOptions:
         ScorerName,
         typer.Option(help="What pairs memories: equality, similarity or a judge."),
     ] = "match"
-    assign: Annotated[
-        AssignmentName, typer.Option(help="How the pairs of --scorer match become one to one.")
-    ] = "hungarian"
+    assign: Assign = "hungarian"
     seed: Seed = 0
     judge_options: JudgeOptions = JudgeOptions()
     as_json: AsJson = False

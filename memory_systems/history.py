@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
 
 if TYPE_CHECKING:
     from memory_systems.store import HistoryEntry, MemoryStore
@@ -16,44 +17,48 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed history runs/a/memory.sqlite",
+        "recallbed history runs/a/memory.sqlite --user USER",
+    )
+)
 def history(
-    store: Annotated[Path, typer.Argument(help="The file of a memory store.")],
+    store: Annotated[Path, typer.Argument(help="File of a memory store.")],
     user: Annotated[
-        str | None, typer.Option(help="Show this user's memories and every operation.")
+        str | None,
+        typer.Option(metavar="USER", help="Show this user's memories and every operation."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the users of a memory store, or one user's memories and history."""
+    """Show the users and operations of a memory store."""
     import json
 
     from memory_systems.store import MemoryStore
     from recallbed.errors import UserError
-    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import one_line, say, say_json
 
-    with one_line_errors(OSError):
-        if not store.exists():
-            raise UserError(f"{store}: there is no memory store here")
-        opened = MemoryStore(store)
-        if user is not None and user not in opened.users():
-            raise UserError(f"{store}: there is no user `{user}` (without --user all are listed)")
-        if user is None:
-            users = [
-                {"user": name, "memories": kept, "operations": done}
-                for name, (kept, done) in opened.counts().items()
-            ]
-            if as_json:
-                say_json(json.dumps(users))
-                return
-            for row in users:
-                name = one_line(row["user"])
-                say(f"{name}: {row['memories']} memories, {row['operations']} operations")
-        elif as_json:
-            # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
-            say_json(json.dumps(_user(opened, user)))
-        else:
-            say(*map(_line, opened.memories(user)), "", *map(_entry, opened.history(user)))
+    if not store.exists():
+        raise UserError(f"{store}: there is no memory store here")
+    opened = MemoryStore(store)
+    if user is not None and user not in opened.users():
+        raise UserError(f"{store}: there is no user `{user}` (without --user all are listed)")
+    if user is None:
+        users = [
+            {"user": name, "memories": kept, "operations": done}
+            for name, (kept, done) in opened.counts().items()
+        ]
+        if as_json:
+            say_json(json.dumps(users))
+            return
+        for row in users:
+            name = one_line(row["user"])
+            say(f"{name}: {row['memories']} memories, {row['operations']} operations")
+    elif as_json:
+        # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
+        say_json(json.dumps(_user(opened, user)))
+    else:
+        say(*map(_line, opened.memories(user)), "", *map(_entry, opened.history(user)))
 
 
 def _user(store: MemoryStore, user: str) -> dict[str, Any]:

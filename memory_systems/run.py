@@ -205,7 +205,7 @@ class TaskRun(ItemExperiment, Generic[R]):
         return self.chats.plans()
 
 
-def run_task(options: TaskOptions, task: Task[R]) -> Outcome:
+def run_task(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]]:
     """Do every row of `task`; write predictions besides rows and summary.
 
     Raises UserError for invalid options, BudgetReached, and as `execute`.
@@ -220,7 +220,7 @@ def plan_task(options: TaskOptions, task: Task[R]) -> Mapping[str, Plan]:
         return plan(TaskRun(options, task, chats))
 
 
-def run_command(options: TaskOptions, task: Task[R]) -> Outcome | None:
+def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]] | None:
     """Run `task` and print a report, or the plans after --dry-run, which returns None.
 
     With --json stdout holds JSON alone, and the report goes to stderr.

@@ -31,31 +31,40 @@ COMMANDS: Mapping[str, Entry] = {
     "tune": Entry("task3.tune", "Fit a retriever's settings by cross-validation."),
     "predict": Entry("task3.predict", "Write a retriever's choices as official predictions."),
     "score": Entry("task3.score", "Score predictions of task 3 by exact match."),
-    "answer": Entry("task3.answer", "Have a chat model choose a memory and answer with it."),
+    "answer": Entry(
+        "task3.answer", "Have a chat model choose a memory of each pool and answer with it."
+    ),
     "task1": Entry(
         {
             "run": Entry("task1.run", "Extract memories from dialogues with a memory system."),
-            "score": Entry("task1.score", "Score extracted memories."),
+            "score": Entry("task1.score", "Score extracted memories: precision, recall and F1."),
+            "published": Entry(
+                "task1.published", "Compare scores of recorded answers with the leaderboard."
+            ),
         },
         "Task 1, extraction of memories.",
     ),
     "task2": Entry(
         {
-            "run": Entry("task2.run", "Update memories after a new dialogue."),
-            "score": Entry("task2.score", "Score updated memories."),
+            "run": Entry("task2.run", "Update memories after a new dialogue with a memory system."),
+            "score": Entry("task2.score", "Score updated memories: precision, recall and F1."),
         },
         "Task 2, update of memories.",
     ),
     "task4": Entry(
         {
             "run": Entry("task4.run", "Answer questions from what a memory system remembers."),
-            "score": Entry("task4.score", "Score answers of task 4."),
+            "score": Entry(
+                "task4.score", "Score answers: verdicts, retrieval and over-personalization."
+            ),
         },
         "Task 4, use of memories in answers.",
     ),
     "compare": Entry("analysis.compare", "Compare two retrievers on the same pools."),
     "curves": Entry("analysis.curves", "Draw recall against the number of distractors."),
-    "frontier": Entry("analysis.frontier", "Draw quality against what it costs."),
+    "frontier": Entry(
+        "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."
+    ),
     "export": Entry("analysis.export", "Write a run as files that other tools read."),
     "import": Entry("analysis.importing", "Import TREC runs or official predictions as a run."),
     "validate": Entry("recallbed.corpus.validate", "Check every row of a release or data file."),

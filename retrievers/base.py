@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field
+from functools import wraps
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
@@ -99,7 +102,14 @@ class Retriever(ABC):
     fitted_on: tuple[str, ...] = ()
     """Hashes of the rows (`Task3File.sha256`) that some of its settings were fitted on."""
     _configured: Mapping[str, JSON] = {}
+    _arguments: Mapping[str, Any] | None = None
+    """Of its constructor, by name; None for an instance that was assembled otherwise."""
     _prepared_for: str | None = None
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = _keeps_arguments(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
     def score(self, query: str, pool: Sequence[Memory]) -> ArrayLike | Scored:
@@ -276,3 +286,30 @@ def _depth(depth: Any) -> int:
     if index(depth) < 1:
         raise ValueError(f"depth {depth}: must be at least 1")
     return index(depth)
+
+
+def _keeps_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """Return `init` that keeps its arguments: a run builds its own instance with them."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def outer(self: Retriever, *args: Any, **kwargs: Any) -> None:
+        if "_arguments" not in vars(self):
+            self._arguments = None
+            with suppress(TypeError):  # raised again by the constructor itself
+                self._arguments = _by_name(signature.bind(self, *args, **kwargs))
+        init(self, *args, **kwargs)
+
+    return outer
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any] | None:
+    """Return the arguments but for `self`; None if some have no name."""
+    _, *given = bound.arguments.items()
+    found: dict[str, Any] = {}
+    for name, value in given:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            return None
+        found.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})
+    return found

@@ -79,6 +79,7 @@ class Hybrid(BatchRetriever):
         """A hybrid of retrievers that are there already; `settings` as for the constructor."""
         made = cls(",".join(legs), **settings)
         made._take(legs.__getitem__)
+        made._arguments = None
         return made
 
     def _take(self, find: Callable[[str], Retriever]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from indexes.options import Store
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.options import Parsed, parse_size
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from recallbed.chat_models import ChatModel
     from recallbed.corpus.records import Memory
     from retrievers.base import RunContext
-
-Store = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|none",
-        help="Embedding store. Default: $RECALLBED_STORE, else in the user's cache folder.",
-    ),
-]
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.registry import Registry
-from recallbed.harness.typed_settings import plain_defaults, require_all, typed
+from recallbed.harness.typed_settings import (
+    coerced,
+    parameters,
+    plain_defaults,
+    require_all,
+    typed,
+)
 from recallbed.harness.users_code import made_of
 from retrievers.base import Retriever, RunContext
 
 RETRIEVERS: Registry[Retriever] = Registry("retrievers", "retriever", Retriever)  # type: ignore[type-abstract]
 register = RETRIEVERS.register
+
+
+@dataclass(frozen=True, slots=True)
+class GivenInstance(Configuration):
+    """An instance instead of a name with settings.
+
+    A run builds another one with its constructor's arguments, to which it can give its store, seed
+    and legs. One that was assembled otherwise is used as it is.
+    """
+
+    instance: Retriever | None = None
+
+    @classmethod
+    def of(cls, label: str, instance: Retriever) -> GivenInstance:
+        """Return the configuration of an instance, named as it is registered."""
+        return cls(label, RETRIEVERS.name_of(type(instance)), {}, instance=instance)
 
 
 def leg_finder(
@@ -83,14 +105,24 @@ def build_retriever(configuration: Configuration, run: RunContext) -> Retriever:
 
 
 def _build(configuration: Configuration, run: RunContext) -> Retriever:
-    cls = RETRIEVERS.find(configuration.name)
-    option = f"--set {configuration.label}."
-    settings = typed(cls, configuration.name, option, configuration.settings)
-    if cls.from_run.__func__ is Retriever.from_run.__func__:  # type: ignore[attr-defined]
-        # An override may take what is missing from the run.
-        require_all(cls, configuration.name, option, configuration.settings)
+    given = configuration.instance if isinstance(configuration, GivenInstance) else None
+    cls = RETRIEVERS.find(configuration.name) if given is None else type(given)
+    takes_nothing = cls.from_run.__func__ is Retriever.from_run.__func__  # type: ignore[attr-defined]
+    arguments = None if given is None else given._arguments
+    if arguments is None and cls.__init__ is object.__init__:
+        arguments = {}
+    ready = takes_nothing or arguments is None
+    if given is None:
+        option = f"--set {configuration.label}."
+        settings = typed(cls, configuration.name, option, configuration.settings)
+        if takes_nothing:  # another one may take what is missing from the run
+            require_all(cls, configuration.name, option, configuration.settings)
+    elif arguments is None:
+        settings = {k: getattr(given, k) for k in parameters(cls) if hasattr(given, k)}
+    else:
+        settings = coerced(cls, configuration.label, arguments)
     try:
-        instance = cls.from_run(settings, run)
+        instance = given if given and ready else cls.from_run(settings, run)
     except (UserError, ValueError, OSError) as error:
         raise UserError(f"{configuration.label}: {error}") from error
     instance._configured = {**plain_defaults(cls), **settings}

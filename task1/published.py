@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from memory_scoring.score_options import AssignmentName, ScoreOptions
+from memory_scoring.score_options import Assign, AssignmentName, ScoreOptions
+from recallbed.corpus.options import Data, Split
 from recallbed.harness.app import App
 
 app = App()
@@ -51,22 +52,22 @@ class Compared:
         return max(abs(float(self.ours[name]) - self.published[name]) for name in FIGURES)
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed task1 published recorded/dev/task1 --data release",
+        "recallbed task1 published recorded/dev/task1 --data release --assign greedy",
+    )
+)
 def published(
     recorded: Annotated[Path, typer.Argument(help="Folder of MODEL.jsonl, prediction rows.")],
-    data: Annotated[Path | None, typer.Option(help="Folder above the splits of a release.")] = None,
-    split: Annotated[str, typer.Option(help="Which split of it; needs references.")] = "dev",
-    assign: Annotated[
-        AssignmentName, typer.Option(help="How pairs are made one to one.")
-    ] = "hungarian",
+    data: Data = None,
+    split: Split = "dev",
+    assign: Assign = "hungarian",
 ) -> None:
-    """Score recorded answers with --scorer match and print them beside the leaderboard."""
-    from recallbed.errors import DataError
-    from recallbed.harness.app import one_line_errors
+    """Compare scores of recorded answers with the leaderboard."""
     from recallbed.harness.terminal import say
 
-    with one_line_errors(DataError, OSError, ModuleNotFoundError):
-        say(*markdown(compare(recorded, data, split, assign)))
+    say(*markdown(compare(recorded, data, split, assign)))
 
 
 def compare(

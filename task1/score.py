@@ -23,10 +23,10 @@ app = App()
     ),
 )
 def score(options: ScoreOptions) -> None:
-    """Score extracted memories: precision, recall and F1, averaged over sessions.
+    """Score extracted memories: precision, recall and F1.
 
-    Sessions without a valid row are counted by cause and left out of every average. A faulty line
-    does not stop the rest.
+    Figures are averages over sessions. Sessions without a valid row are counted by cause and left
+    out of every average. A faulty line does not stop the rest.
     """
     from memory_scoring.command import carry_out
 

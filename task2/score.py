@@ -25,11 +25,12 @@ NO_RETRIEVERS = RetrieverOptions()
     ),
 )
 def score(options: ScoreOptions, retrievers: RetrieverOptions) -> None:
-    """Score updated memories: precision, recall and F1, averaged over sessions.
+    """Score updated memories: precision, recall and F1.
 
-    Also reports the actions (retention, addition, modification), and with --retriever whether it
-    ranks the memory that must change first. Sessions without a valid row are counted by cause and
-    left out of every average. A faulty line does not stop the rest.
+    Figures are averages over sessions. Also reports the actions (retention, addition,
+    modification), and with --retriever whether it ranks the memory that must change first.
+    Sessions without a valid row are counted by cause and left out of every average. A faulty line
+    does not stop the rest.
     """
     from memory_scoring.command import carry_out
     from recallbed.errors import UserError

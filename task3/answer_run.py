@@ -6,9 +6,8 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,25 +17,25 @@ from typing_extensions import override
 from analysis.statistics import Bootstrap
 from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
-from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.chat_models.session import Chats, open_chats
+from recallbed.corpus.custom import is_custom
 from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import Strategy
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.experiment import Outcome, execute, plan
 from recallbed.harness.failures import Failures
 from recallbed.harness.files import write_atomically
 from recallbed.harness.item_run import Done, ItemExperiment
 from recallbed.harness.plan import Plan
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
-from recallbed.harness.run_options import OnExisting, RunOptions
-from retrievers.base import NotScored, Retriever, RetrieverError, RunContext
+from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.prompt import ShortlistPrompt
+from task3.options import AnswerConfig
 from task3.used_memory import USED_FROM
 
 PROMPT = "answer.v1"
+DEPTH = 20
 
 
 class Choice(BaseModel):
@@ -72,34 +71,6 @@ def ask(query: str, shown: Sequence[str], max_tokens: int) -> Request:
 JSON = Any
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerConfig:
-    """What `task3.answer` is asked to do.
-
-    Without `label` the whole pool is shown; else the `depth` memories that this one of
-    `configurations` ranks best. `store` is the file of the embedding store.
-    """
-
-    model: str
-    configurations: tuple[Configuration, ...] = ()
-    label: str | None = None
-    depth: int = 20
-    data: Path | None = None
-    split: str = "dev"
-    pools: Strategy | None = None
-    distractors: int | None = 100
-    pool_seed: int = 0
-    limit: int | None = None
-    seed: int = 0
-    max_tokens: int = 1024
-    out: Path | None = None
-    on_existing: OnExisting = "refuse"
-    retry_failed: bool = False
-    keep_going: bool = False
-    chat: ChatOptions = field(default_factory=ChatOptions)
-    store: Path | Callable[[], Path | None] | None = None
-
-
 class Answering(ItemExperiment):
     """Every query of the data, put to a chat model with a choice of the memories of its pool."""
 
@@ -108,19 +79,21 @@ class Answering(ItemExperiment):
     def __init__(self, config: AnswerConfig, chats: Chats) -> None:
         self.config, self.chats = config, chats
         self.material: Material = gather(
-            config.data,
-            config.split,
-            config.pools,
-            None if config.distractors is None else (config.distractors,),
-            (config.pool_seed,),
-            config.limit,
+            config.data.data,
+            config.data.split,
+            config.pools.pools,
+            _sizes(config),
+            (config.pools.pool_seed,),
+            config.data.limit,
         )
         self.models: dict[str, ChatModel] = {}
-        run = RunContext(config.seed, self.material.data.bank, config.store, chats=self._named)
-        self.retrievers = (
-            build_retrievers(config.configurations, run) if config.configurations else {}
-        )
-        self.retriever: Retriever | None = self.retrievers.get(config.label or "")
+        asked = config.retrievers
+        run = asked.context(config.seed, self.material.data.bank, self._named)
+        self.configurations = asked.configurations if asked.retriever else ()
+        self.retrievers = build_retrievers(self.configurations, run)
+        self.chosen = asked.chosen if asked.retriever else None
+        self.depth = config.depth or DEPTH
+        self.retriever: Retriever | None = self.retrievers.get(self.chosen or "")
         self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
         self._prepared = False
@@ -161,7 +134,7 @@ class Answering(ItemExperiment):
 
     @override
     def fingerprint(self) -> Mapping[str, JSON]:
-        by_label = {one.label: one for one in self.config.configurations}
+        by_label = {one.label: one for one in self.configurations}
         return {
             **self.material.fingerprint(),
             "answer": {
@@ -220,7 +193,7 @@ class Answering(ItemExperiment):
     def _shown(self) -> JSON:
         if self.retriever is None:
             return "the whole pool"
-        return {"label": self.config.label, "depth": self.config.depth}
+        return {"label": self.chosen, "depth": self.depth}
 
     def _answer(self, row: Task3Row, pool: Pool) -> Done:
         memories = self.material.pools.texts(pool)
@@ -255,12 +228,12 @@ class Answering(ItemExperiment):
             best[memory.text] = max(best.get(memory.text, -np.inf), float(score))
         # Among equal scores the order of the prompt decides, which is a hash.
         order = sorted(shuffled(query, texts, self.config.seed), key=lambda text: -best[text])
-        return order[: self.config.depth], scored.usage
+        return order[: self.depth], scored.usage
 
     def _prepare(self) -> None:
         if self.retriever is not None and not self._prepared:
             pools = self.material.pools
-            label = self.config.label or ""
+            label = self.chosen or ""
             self.retriever.prepare_for(label, (row.query for row in pools.rows), pools.memories)
             self._prepared = True
 
@@ -292,25 +265,26 @@ def _stored_id(row: Task3Row, text: str) -> str:
     return min(ids) if ids else "drawn:" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def run_answers(config: AnswerConfig) -> Outcome:
+def _sizes(config: AnswerConfig) -> tuple[int, ...] | None:
+    """One size: the given one, else 100; a file of the user's has its own."""
+    size = config.pools.size
+    own = config.data.data is not None and is_custom(config.data.data)
+    return (size or 100,) if size or not own else None
+
+
+def run_answers(config: AnswerConfig) -> Outcome[Mapping[str, JSON]]:
     """Ask for every query; write predictions.jsonl besides rows and summary.
 
     Raises DataError for invalid data, BudgetReached, and as `execute`.
     """
     with open_chats(config.chat) as chats:
-        return execute(Answering(config, chats), _run_options(config))
+        return execute(Answering(config, chats), config.run)
 
 
 def plan_answers(config: AnswerConfig) -> Mapping[str, Plan]:
     """Return what the run would send. Raises DataError for invalid data, and as `plan`."""
     with open_chats(config.chat) as chats:
         return plan(Answering(config, chats))
-
-
-def _run_options(config: AnswerConfig) -> RunOptions:
-    replaced = config.on_existing == "overwrite"
-    resumed = config.on_existing == "resume"
-    return RunOptions(config.out, resumed, replaced, config.retry_failed, config.keep_going)
 
 
 def _official(rows: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:

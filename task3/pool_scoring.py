@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.rows import Reranked, Row, failed_row, scored_row
+from analysis.rows import Reranking, SweepRow
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.errors import UserError
 from recallbed.harness.experiment import Finished
@@ -78,14 +78,14 @@ class Scorer:
         found = list(self._results(keys))
         share = (time.perf_counter() - started) / max(len(found), 1)
         return [
-            ScoredPool(key, Finished(row, share, scores if self.keep_scores else None))
+            ScoredPool(key, Finished(row.to_json(), share, scores if self.keep_scores else None))
             for key, (row, scores) in zip(keys, found, strict=True)
         ]
 
     def _pool(self, key: PoolKey) -> Pool:
         return self.pools.pools[key.distractors, key.seed][key.query]
 
-    def _results(self, keys: Sequence[PoolKey]) -> Iterable[tuple[Row, Scores | None]]:
+    def _results(self, keys: Sequence[PoolKey]) -> Iterable[tuple[SweepRow, Scores | None]]:
         if not self.retriever.pool_independent:
             members = [self.pools.texts(self._pool(key)) for key in keys]
             queries = [self.pools.rows[key.query].query for key in keys]
@@ -110,27 +110,35 @@ class Scorer:
 
     def _finish(
         self, key: PoolKey, result: Scored | NotScored, at: slice | Ints
-    ) -> tuple[Row, Scores | None]:
+    ) -> tuple[SweepRow, Scores | None]:
         pool = self._pool(key)
         memories = self.pools.texts(pool)
         where = (self.pools.rows[key.query].benchmark_id, self.label, key.distractors)
         if isinstance(result, NotScored):
-            return failed_row(where, memories, pool.golds, result.cause), None
+            return SweepRow.failed(where, memories, pool.golds, result.cause), None
         scores = np.asarray(result.scores)[at]
-        usage, repairs = result.usage.counts, dict(result.repairs)
         # In a union of pools there is no first stage and no prompt of this one.
-        reranked = _reranked(result if isinstance(at, slice) else Scored((), usage=result.usage))
-        return scored_row(where, memories, pool.golds, scores, usage, repairs, reranked), scores
+        known = result if isinstance(at, slice) else Scored((), usage=result.usage)
+        row = SweepRow.scored(
+            where,
+            memories,
+            pool.golds,
+            scores,
+            **result.usage.counts,
+            repairs=dict(result.repairs),
+            reranked=_reranked(known, pool.golds),
+        )
+        return row, scores
 
 
-def _reranked(result: Scored) -> Reranked | None:
-    """What a row tells of reranking; None, and not a key of it, where there is nothing to tell."""
+def _reranked(result: Scored, golds: Sequence[int]) -> Reranking | None:
+    """What is known of reranking; None if nothing is, and the row then has no key of it."""
     estimated = result.usage.unreported
     known = any(part is not None for part in (result.first_stage, result.depth, result.shown))
     if not known and not estimated:
         return None
     first = None if result.first_stage is None else np.asarray(result.first_stage, np.float32)
-    return Reranked(first, result.depth, result.shown, estimated)
+    return Reranking.of(golds, first, result.depth, result.shown, estimated)
 
 
 _scorer: Scorer | None = None

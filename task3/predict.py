@@ -2,113 +2,62 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from recallbed.harness.app import AllowCode, App
+from recallbed.chat_models.session import ChatOptions
+from recallbed.corpus.options import DataOptions, PoolOptions
+from recallbed.harness.app import App
 from recallbed.harness.failures import Failures
-
-if TYPE_CHECKING:
-    from recallbed.harness.configurations import Configuration
+from recallbed.harness.options import Seed, Without
+from recallbed.harness.run_options import Overwrite
+from retrievers.options import OneRetrieverOptions
 
 app = App()
 
 
-@app.command()
-@chat_options
+@app.command(
+    examples=(
+        "recallbed predict --retriever bm25 --out bm25.jsonl",
+        "recallbed predict --retriever hybrid --retriever minilm --label hybrid",
+    )
+)
 def predict(
-    retriever: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retriever",
-            metavar="[LABEL=]NAME",
-            help="bm25, minilm, dense, ...; your own as package.module:Class. Repeated for legs.",
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="LABEL.KEY=VALUE",
-            help="A setting of it; @FILE for a file of them. May be repeated.",
-        ),
-    ] = None,
-    allow_code: AllowCode = False,
-    label: Annotated[
-        str | None, typer.Option(help="Whose answers, where others are named as its legs.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder above the splits of a release. Default: the embedded sample."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split of it; needs no references.")] = "dev",
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Which released pool. Default: the smallest.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the choice among ties and of random retrievers.")
-    ] = 0,
-    chat: ChatOptions = DEFAULT_CHAT,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("predictions.jsonl"),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
-    ] = False,
-) -> None:
-    """Choose one memory for every query of a released pool.
-
-    Writes a row {benchmark_id, answer, reason, selected_memory_id} a query, in file order.
-    """
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.app import one_line_errors
-    from recallbed.harness.configurations import parse_configurations
-    from recallbed.harness.files import refuse_output
-
-    with one_line_errors(DataError, OSError):
-        configurations = parse_configurations(retriever or [], setting or [], allow_code)
-        labels = [one.label for one in configurations]
-        if label is None and len(labels) > 1:
-            raise UserError(
-                "--retriever: a file holds the answers of one. Name only one, or say whose with"
-                " --label"
-            )
-        if label is not None and label not in labels:
-            raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
-        refuse_output(out, overwrite)
-        _run(configurations, label or labels[0], data, split, size, seed, chat, out)
-
-
-def _run(
-    configurations: tuple[Configuration, ...],
-    label: str,
-    data: Path | None,
-    split: str,
-    size: int | None,
-    seed: int,
+    retrievers: OneRetrieverOptions,
+    data: Annotated[DataOptions, Without("limit")],
+    pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     chat: ChatOptions,
-    out: Path,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path(
+        "predictions.jsonl"
+    ),
+    overwrite: Overwrite = False,
 ) -> None:
+    """Write a retriever's choices as official predictions.
+
+    One row {benchmark_id, answer, reason, selected_memory_id} per query of a released pool, in
+    file order. Without --distractors the smallest released pool is used.
+    """
     import gzip
 
-    from indexes.embedding_store import choose_store
     from recallbed.chat_models.session import open_chats
     from recallbed.errors import UserError
-    from recallbed.harness.files import write_atomically
+    from recallbed.harness.files import refuse_output, write_atomically
     from recallbed.harness.plan import checked_plans, print_plans
     from recallbed.harness.run_folder import encode_row
     from recallbed.harness.terminal import note
-    from retrievers.base import RunContext
     from retrievers.registry import build_retrievers
     from task3.answers import answer_all, bank_of
     from task3.released import load_released
 
-    file = load_released(data, split, size)
+    label = retrievers.chosen
+    refuse_output(out, overwrite)
+    file = load_released(data.data, data.split, pools.size)
     with open_chats(chat) as chats:
-        run = RunContext(seed, bank_of(file), partial(choose_store, None), chats=chats)
-        retriever = build_retrievers(configurations, run)[label]
+        run = retrievers.context(seed, bank_of(file), chats)
+        retriever = build_retrievers(retrievers.configurations, run)[label]
         try:
             answers = answer_all(label, retriever, file, seed)
         except MemoryError as error:

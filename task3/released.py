@@ -22,6 +22,6 @@ def load_released(root: Path | None, split: str, size: int | None) -> Task3File:
         raise DataError(
             f"no released pool of {size} distractors",
             path=folder / "task3",
-            todo=f"Give --size one of {', '.join(map(str, sizes))}",
+            todo=f"Pass --distractors with one of {', '.join(map(str, sizes))}",
         )
     return load_task3(folder, sizes[0] if size is None else size)

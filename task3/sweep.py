@@ -23,7 +23,7 @@ def sweep(config: SweepConfig, as_json: AsJson = False) -> None:
     Writes manifest.json, rows.jsonl, summary.json, curve.csv and curve.png to the run folder.
     """
     from analysis.curves import draw_run
-    from analysis.tables import print_remarks, print_table
+    from analysis.tables import print_table, remarks
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import note, say_json
@@ -33,12 +33,12 @@ def sweep(config: SweepConfig, as_json: AsJson = False) -> None:
         print_plans(plan_sweep(config), as_json)
         return
     outcome = run_sweep(config)
-    draw_run(outcome.path, config.ks, outcome.summary)
+    draw_run(outcome.path, config.ks, outcome.report)
     if as_json:
-        print_remarks(outcome.summary)
+        note(*remarks(outcome.report))
         say_json(canonical(outcome.summary))
     else:
-        print_table(outcome.path, outcome.summary)
+        print_table(outcome.path, outcome.report)
     note(f"{outcome.path}/ holds rows, summary, curve.png and curve.csv")
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from analysis.rows import is_sweep_row
-from analysis.summary import summarise
+from analysis.rows import SweepRow, is_sweep_row
+from analysis.summary import SweepSummary, summarise
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.material import Material, gather
 from recallbed.corpus.pools import pool_hash
@@ -33,7 +33,7 @@ SweepKey = tuple[str, PoolKey]
 """A label and one of its pools."""
 
 
-def run_sweep(config: SweepConfig) -> Outcome:
+def run_sweep(config: SweepConfig) -> Outcome[SweepSummary]:
     """Score every pool with every retriever. Raises DataError, and UserError as `execute`."""
     if config.chat.dry_run:
         raise UserError("a dry run scores nothing. Use plan_sweep")
@@ -72,7 +72,7 @@ def open_sweep(config: SweepConfig, chats: Chats) -> Sweep:
     return Sweep(config, material, retrievers, chats)
 
 
-class Sweep(Experiment[SweepKey]):
+class Sweep(Experiment[SweepKey, SweepSummary]):
     """Labelled retrievers over the pools of `material`, in the order labels, sizes, queries.
 
     A dry run takes every pool through every retriever that asks a model, and keeps no row: a call
@@ -215,8 +215,9 @@ class Sweep(Experiment[SweepKey]):
         manifest["prices"] = prices
 
     @override
-    def summarise(self, folder: RunFolder) -> Mapping[str, Any]:
-        return summarise(folder.manifest, folder.rows, self.config.ks)
+    def summarise(self, folder: RunFolder) -> SweepSummary:
+        rows = [SweepRow.from_json(row) for row in folder.rows]
+        return summarise(folder.manifest, rows, self.config.ks)
 
     @override
     def rehearse(self) -> None:

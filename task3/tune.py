@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recallbed.chat_models.flags import DEFAULT_CHAT, ChatOptions, chat_options
-from recallbed.harness.app import AllowCode, App
+from recallbed.harness.app import App
+from recallbed.harness.options import only_one
+from recallbed.harness.run_options import Overwrite
 from recallbed.harness.text_table import TextTable, print_tables
+from task3.options import TuneOptions
 
 if TYPE_CHECKING:
     from recallbed.corpus.material import Material
@@ -21,135 +22,53 @@ app = App()
 SHOWN = 30
 
 
-@app.command()
-@chat_options
+@app.command(
+    examples=(
+        "recallbed tune --retriever bm25 --out tuned.json",
+        "recallbed tune --retriever hybrid --grid hybrid.depth=20/50 --objective mean",
+    )
+)
 def tune_command(
-    retriever: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retriever",
-            metavar="[LABEL=]NAME",
-            help="The retriever to tune, and those that serve as its legs. May be repeated.",
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="LABEL.KEY=VALUE",
-            help="A setting that stays as it is; @FILE for a file of them. May be repeated.",
-        ),
-    ] = None,
-    allow_code: AllowCode = False,
-    label: Annotated[
-        str | None, typer.Option(help="Whose settings to fit. Default: the only retriever's.")
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--grid",
-            metavar="LABEL.KEY=VALUE/VALUE/...",
-            help="Values to try, of any label; all combinations. Default: bm25's k1 and b, the"
-            " weights of a hybrid of two legs.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="As for task3.sweep. Default: the embedded sample.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split of it.")] = "dev",
-    pools: Annotated[
-        str | None, typer.Option(metavar="nested|released|as-released", help="As for task3.sweep.")
-    ] = None,
-    pool_seeds: Annotated[
-        str, typer.Option(help="Seeds of the pools; several are averaged.")
-    ] = "0",
-    distractors: Annotated[
-        str | None, typer.Option(help="Sizes. Default: 100,300,500,700,1000.")
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Folds, by a hash of the session id.")] = 5,
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="floor|mean",
-            help="floor: the worst size's lower 95 % bound of the difference to the best leg (or to"
-            " the settings as given); mean: the mean over sizes of recall.",
-        ),
-    ] = "floor",
-    k: Annotated[int, typer.Option("--k", min=1, help="Recall at how many?")] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the intervals and of random retrievers.")
-    ] = 0,
-    store: Annotated[
-        str | None, typer.Option(help="File of the embedding store, or none, as for task3.sweep.")
-    ] = None,
-    chat: ChatOptions = DEFAULT_CHAT,
-    out: Annotated[Path, typer.Option(help="The settings file to write.")] = Path("tuned.json"),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
-    ] = False,
+    options: TuneOptions,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Settings file to write.")] = Path(
+        "tuned.json"
+    ),
+    overwrite: Overwrite = False,
 ) -> None:
-    """Fit settings by cross-validation, and write a file for --set @FILE.
+    """Fit a retriever's settings by cross-validation.
 
-    Prints every candidate, and what the choice is worth on folds that it wasn't made on.
+    Writes a file for --set @FILE, and prints every candidate and what the choice is worth on folds
+    that it was not made on. Settings given with --set stay as they are.
     """
-    from recallbed.errors import DataError, UserError
-    from recallbed.harness.app import one_line_errors
-    from recallbed.harness.configurations import parse_configurations
+    from recallbed.chat_models.session import open_chats
+    from recallbed.corpus.material import gather
     from recallbed.harness.files import refuse_output
-    from recallbed.harness.options import parse_numbers
+    from recallbed.harness.plan import checked_plans, print_plans
     from recallbed.harness.terminal import say
+    from task3.grid import parse_grid
+    from task3.tuning import tune
 
-    with one_line_errors(DataError, OSError):
-        from indexes.embedding_store import choose_store
-        from recallbed.chat_models.session import open_chats
-        from recallbed.corpus.material import gather
-        from recallbed.corpus.options import STRATEGIES
-        from recallbed.harness.plan import checked_plans, print_plans
-        from retrievers.base import RunContext
-        from task3.grid import parse_grid
-        from task3.tuning import OBJECTIVES, tune
-
-        strategies = {name: name for name in STRATEGIES}
-        if pools is not None and pools not in strategies:
-            raise UserError(f"--pools {pools}: choose one of {', '.join(strategies)}")
-        objectives = {name: name for name in OBJECTIVES}
-        if objective not in objectives:
-            raise UserError(f"--objective {objective}: choose one of {', '.join(objectives)}")
-        configurations = parse_configurations(retriever or [], setting or [], allow_code)
-        target = _target(label, configurations)
-        candidates = parse_grid(grid or [], target, configurations)
-        refuse_output(out, overwrite)
-        material = gather(
-            data,
-            split,
-            None if pools is None else strategies[pools],
-            None if distractors is None else parse_numbers("--distractors", distractors),
-            parse_numbers("--pool-seeds", pool_seeds, minimum=0),
+    retrievers, pools, k = options.retrievers, options.pools, only_one("--k", options.ks)
+    configurations, label = retrievers.configurations, retrievers.chosen
+    candidates = parse_grid(options.grid, label, configurations)
+    refuse_output(out, overwrite)
+    data = options.data
+    material = gather(
+        data.data, data.split, pools.pools, pools.distractors, pools.pool_seeds, data.limit
+    )
+    with open_chats(options.chat) as chats:
+        run = retrievers.context(options.seed, material.data.bank, chats)
+        found = tune(
+            *(material, run, configurations, label, candidates),
+            *(options.folds, options.objective, k),
         )
-        with open_chats(chat) as chats:
-            bank = material.data.bank
-            run = RunContext(seed, bank, partial(choose_store, store), chats=chats)
-            found = tune(
-                material, run, configurations, target, candidates, folds, objectives[objective], k
-            )
-            if chat.dry_run:
-                print_plans(checked_plans(chats.plans()))
-                return
-        table, lines = report(found, k)
-        print_tables([table])
-        say(*lines)
-        _write(out, found, material, configurations, {"objective": objective, "k": k})
-
-
-def _target(label: str | None, configurations: tuple[Configuration, ...]) -> str:
-    from recallbed.errors import UserError
-
-    labels = [one.label for one in configurations]
-    if label is None and len(labels) > 1:
-        raise UserError(f"--label: whose settings are to be fitted? One of {', '.join(labels)}")
-    if label is not None and label not in labels:
-        raise UserError(f"--label {label}: no retriever has it (labels: {', '.join(labels)})")
-    return label or labels[0]
+        if options.chat.dry_run:
+            print_plans(checked_plans(chats.plans()))
+            return
+    table, lines = report(found, k)
+    print_tables([table])
+    say(*lines)
+    _write(out, found, material, configurations, {"objective": options.objective, "k": k})
 
 
 def report(found: Tuned, k: int) -> tuple[TextTable, list[str]]:

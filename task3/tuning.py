@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,8 @@ from retrievers.registry import build_retrievers
 from task3.folds import folds_of
 from task3.grid import Candidate, configured
 from task3.leg_scores import LegScores
+from task3.options import Objective
 
-Objective = Literal["floor", "mean"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 BySize = Mapping[int, NDArray[np.float64]]
 
 

@@ -18,7 +18,7 @@ app = App()
     ),
 )
 def run(options: TaskOptions, ability: Abilities = ()) -> None:
-    """Answer questions from what a memory system remembers of a history.
+    """Answer questions from what a memory system remembers.
 
     Writes predictions.jsonl, rows.jsonl with memories, operations, answers and hits, summary.json,
     manifest.json and the store, memory.sqlite. --limit takes the first rows of each ability.

@@ -39,8 +39,9 @@ def score(
     judge_options: JudgeOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Score answers: verdicts by dimension, retrieval, memory used where it must not be.
+    """Score answers: verdicts, retrieval and over-personalization.
 
+    Verdicts are by dimension; over-personalization is memory used where it must not be.
     Without --judge-model all that needs no judge is reported, and what is missing is listed.
     """
     from recallbed.harness.fingerprint import canonical

@@ -30,6 +30,8 @@ from tests.kit import ROOT
 from tests.scripted_server import Call, scripted_server
 
 SERVER = "http://127.0.0.1:8000/v1"
+PACKAGES = {"analysis", "indexes", "judges", "memory_scoring", "memory_systems", "recallbed"}
+PACKAGES |= {"retrievers", "task1", "task2", "task3", "task4"}
 OTHER_PROGRAMS = {".", "cat", "cp", "head", "llama-server", "ollama", "pip", "pytest", "vllm"}
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>slow|not run): (?P<reason>.+?) -->\n+)?"
@@ -126,8 +128,8 @@ def command_of(words: list[str]) -> tuple[typer.Typer, list[str]]:
 
 
 def is_ours(words: list[str]) -> bool:
-    module = words[:2] == ["python", "-m"] and (ROOT / words[2].partition(".")[0]).is_dir()
-    return words[0] == "recallbed" or module
+    package = words[2].partition(".")[0] if words[:2] == ["python", "-m"] else words[0]
+    return package in PACKAGES
 
 
 def _parse(command: Any, words: list[str], whole: bool, parent: Any = None) -> None:

@@ -281,13 +281,6 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("command", ["task3.sweep", "analysis.curves"])
-def test_importing_a_command_imports_nothing_heavy(command: str) -> None:
-    found = modules_after(f"import {command}")
-    assert command in found
-    assert not found & HEAVY
-
-
 def test_help_imports_nothing_heavy() -> None:
     ask = "from task3.sweep import app; app(['--help'], standalone_mode=False)"
     found = modules_after(ask)
@@ -302,19 +295,6 @@ def test_a_bm25_sweep_imports_no_torch(place: Path) -> None:
     tops = {name.partition(".")[0] for name in found}
     assert not tops & {"nltk", "torch", "sentence_transformers", "transformers", "faiss", "openai"}
     assert (place / "run" / "rows.jsonl").exists()
-
-
-def test_python_m_and_the_console_script_are_one_command(place: Path) -> None:
-    script = Path(sys.executable).parent / "recallbed"
-    if not script.exists():
-        pytest.skip("the package is not installed here")
-    helps = [
-        subprocess.run([*words, "--help"], capture_output=True, text=True).stdout.splitlines()
-        for words in ([str(script), "sweep"], [sys.executable, "-m", "task3.sweep"])
-    ]
-    assert len(helps[0]) > 20
-    # They differ in their own name only, in the line of usage.
-    assert [a for a in helps[0] if "Usage" not in a] == [b for b in helps[1] if "Usage" not in b]
 
 
 TALKS = """

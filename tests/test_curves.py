@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.curves import app, curve_table, curves_of
 from analysis.frontier import app as frontier_app
+from analysis.metrics import Recall
 from analysis.published import BASELINES, CAPTION, published_task3
 from analysis.runs import read_run
 from recallbed.errors import UserError
@@ -91,7 +92,7 @@ def test_a_run_is_drawn_alike_twice(place: Path) -> None:
 def test_a_curve_holds_the_figures_of_the_summary(place: Path) -> None:
     run = sweep("run", "overlap", "random")
     cells = json.loads((run / "summary.json").read_text())["cells"]
-    for curve in curves_of([read_run(run)], 5):
+    for curve in curves_of([read_run(run)], Recall(5)):
         mine = [c for c in cells if c["retriever"] == curve.label]
         assert curve.distractors == SIZES
         for key in ("mean", "low", "high"):
@@ -101,7 +102,7 @@ def test_a_curve_holds_the_figures_of_the_summary(place: Path) -> None:
 def test_lines_bands_and_chance(place: Path, drawn: list[Figure]) -> None:
     run = sweep("run", "random")
     curves("run", "--k", "5")
-    [curve] = curves_of([read_run(run)], 5)
+    [curve] = curves_of([read_run(run)], Recall(5))
     axes = only_axes(drawn)
     assert np.allclose(line(axes, "random").get_xydata(), list(zip(SIZES, curve.mean, strict=True)))
     [band] = axes.collections
@@ -308,7 +309,7 @@ def test_a_size_where_all_failed_has_no_point(place: Path) -> None:
     for row in lines:
         del row["check"]
     (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    [curve] = curves_of([read_run(run)], 1)
+    [curve] = curves_of([read_run(run)], Recall(1))
     assert curve.distractors == (4, 25)
     table = csv.DictReader(curve_table([read_run(run)], (1,)).splitlines())
     assert {row["distractors"] for row in table} == {"4", "25"}

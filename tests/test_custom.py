@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from analysis.compare import app as compare_app
 from analysis.curves import app as curves_app
 from analysis.statistics import Bootstrap
+from analysis.summary import SweepSummary
 from analysis.tables import build_table, remarks, title
 from recallbed.corpus import DataError, Memory
 from recallbed.corpus.custom import CustomFile, is_custom, load_custom
@@ -89,10 +90,14 @@ Write = Callable[..., Path]
 
 
 def sweep(data: Path, out: Path, **options: Any) -> dict[str, Any]:
+    return report(data, out, **options).to_json()
+
+
+def report(data: Path, out: Path, **options: Any) -> SweepSummary:
     name = options.pop("name", f"{__name__}:Stated")
     given: dict[str, Any] = {"ks": (1, 2), **options}
     config = sweep_config((Configuration("mine", name, {}),), data, out=out, **given)
-    return dict(run_sweep(config).summary)
+    return run_sweep(config).report
 
 
 def command(*words: object) -> Result:
@@ -469,7 +474,8 @@ def test_figures_of_several_golds_are_those_worked_out_by_hand(
 
 
 def test_pools_of_different_sizes_have_a_chance_of_their_own(write: Write, tmp_path: Path) -> None:
-    summary = sweep(write(*several()), tmp_path / "run", ks=(1, 2, 3))
+    found = report(write(*several()), tmp_path / "run", ks=(1, 2, 3))
+    summary = found.to_json()
     [cell] = summary["cells"]
     # The largest has two distractors beside two golds; pools hold 4, 3 and 2 memories.
     assert (cell["distractors"], cell["pool_size"]) == (2, 4)
@@ -480,7 +486,7 @@ def test_pools_of_different_sizes_have_a_chance_of_their_own(write: Write, tmp_p
     assert cell["recall_all"]["2"]["chance"] == pytest.approx((1 / 6 + 1 / 3 + 1) / 3, abs=1e-6)
     assert [cell["recall"][k]["trivial_pools"] for k in ("1", "2", "3")] == [0, 1, 2]
     assert [cell["recall"][k]["trivial"] for k in ("1", "2", "3")] == [False] * 3
-    said = "\n".join(remarks(summary))
+    said = "\n".join(remarks(found))
     assert "mine at 2: pools of 2 to 4 memories, median 3" in said
     assert "R@3 is trivial in 2 pools of at most 3 memories" in said
     assert "R@1 cannot exceed 0.667: some queries have more than 1 golds" in said
@@ -496,9 +502,10 @@ def test_a_constant_scorer_gets_chance_in_every_figure(write: Write, tmp_path: P
 
 
 def test_row_59_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
-    summary = sweep(write(*several()), tmp_path / "run", ks=(1, 4))
+    found = report(write(*several()), tmp_path / "run", ks=(1, 4))
+    summary = found.to_json()
     assert summary["cells"][0]["recall"]["4"]["trivial"]
-    assert "R@4 is trivial, k >= pool of 4" in "\n".join(remarks(summary))
+    assert "R@4 is trivial, k >= pool of 4" in "\n".join(remarks(found))
 
 
 def test_row_49_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
@@ -515,15 +522,15 @@ def test_row_49_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> N
     assert Memory("1 j") in load_custom(path).bank
 
 
-def columns(summary: dict[str, Any]) -> dict[str, str]:
+def columns(summary: SweepSummary) -> dict[str, str]:
     table = build_table(summary, {})
     [row] = table.rows
     return dict(zip(table.columns, row, strict=True))
 
 
 def test_the_table_has_columns_for_any_and_all(write: Write, tmp_path: Path) -> None:
-    summary = sweep(write(*several()), tmp_path / "run")
-    shown = columns(summary)
+    found = report(write(*several()), tmp_path / "run")
+    shown = columns(found)
     assert list(shown) == [
         *("retriever", "distractors", "R@1 [95 %]", "worst-best", "R@2"),
         *("any@1", "all@1", "any@2", "all@2"),
@@ -533,15 +540,15 @@ def test_the_table_has_columns_for_any_and_all(write: Write, tmp_path: Path) -> 
         *("0.556", "1.000", "0.000", "0.611")
     ]
     assert (shown["chance"], shown["tied"], shown["scored"]) == ("0.3611", "66.7%", "3")
-    said = "\n".join(remarks(summary))
+    said = "\n".join(remarks(found))
     assert "R@k: share of a query's golds found; any@k, all@k" in said
-    assert title(summary) == "Task 3, file my.jsonl: 3 queries, pools as given"
+    assert title(found) == "Task 3, file my.jsonl: 3 queries, pools as given"
 
 
 def test_with_one_gold_a_query_no_column_is_added(write: Write, tmp_path: Path) -> None:
-    summary = sweep(write(small(), small([1])), tmp_path / "run")
-    assert "recall_any" not in summary["cells"][0]
-    assert not [head for head in columns(summary) if head.startswith(("any", "all"))]
+    found = report(write(small(), small([1])), tmp_path / "run")
+    assert "recall_any" not in found.to_json()["cells"][0]
+    assert not [head for head in columns(found) if head.startswith(("any", "all"))]
     assert [row["gold"] for row in rows_of(tmp_path / "run")] == [0, 1]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from retrievers import overlap
 from tests.docs_commands import blocks, check, command_lines, name_of, pages, run_page
 from tests.kit import ROOT
 
@@ -38,6 +39,12 @@ def test_a_wrong_command_is_found(line: str, message: str) -> None:
         check(line)
 
 
+def test_commands_stand_in_sh_blocks() -> None:
+    for page in PAGES:
+        found = re.findall(r"^ {4}(?:python|recallbed) .*", page.read_text("utf-8"), re.MULTILINE)
+        assert not found, f"{name_of(page)}: {found[0]}"
+
+
 RUNNABLE = [page for page in PAGES if any(b.language == "sh" and not b.mark for b in blocks(page))]
 
 
@@ -51,7 +58,7 @@ def test_the_shortest_retriever_shown_is_the_file() -> None:
     shown = next(
         b.text for b in blocks(ROOT / "docs/adding_a_retriever.md") if b.language == "python"
     )
-    source = (ROOT / "retrievers" / "overlap.py").read_text(encoding="utf-8")
+    source = Path(str(overlap.__file__)).read_text(encoding="utf-8")
     without_docstrings = re.sub(r'\n? *"""[^"]*"""\n', "\n", source)
     assert re.sub(r"\n+", "\n", without_docstrings).strip() == re.sub(r"\n+", "\n", shown).strip()
 

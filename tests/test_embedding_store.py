@@ -359,8 +359,8 @@ def slow(self, *rest):
         time.sleep(60)
     return kept
 EmbeddingStore.write = slow
-from task3.sweep import main
-main()
+from task3.sweep import app
+app()
 """
 
 

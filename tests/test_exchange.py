@@ -20,7 +20,7 @@ from analysis.export import app as export_app
 from analysis.importing import app as import_app
 from analysis.importing import by_size
 from analysis.metrics import parse_metric, tied_with_others
-from analysis.rows import ties_of
+from analysis.rows import SweepRow
 from analysis.runs import read_run
 from analysis.trec import document, read_run_file
 from recallbed.corpus import DataError, Memory
@@ -110,7 +110,7 @@ def assert_one_line(result: Result, *said: str) -> None:
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
-    return [dict(row) for row in read_run(Path(run)).rows]
+    return [row.to_json() for row in read_run(Path(run)).rows]
 
 
 def cells_of(run: str) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_every_measure_agrees_on_runs_without_ties(place: Path) -> None:
         for row in rows_of("run"):
             if row["retriever"] != label:
                 continue
-            ties, query = ties_of(row), row["query"]
+            ties, query = SweepRow.from_json(row).ties, row["query"]
             assert not tied_with_others(ties)
             assert abs(theirs[query, "RR"] - parse_metric("E[RR]").value(ties)) <= 1e-9
             for k in KS:

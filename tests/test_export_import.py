@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from typer.testing import CliRunner
 from analysis.export import app as export_app
 from analysis.importing import app as import_app
 from analysis.metrics import parse_metric
-from analysis.rows import ties_of
 from analysis.runs import read_run
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row, read_manifest
@@ -108,9 +108,9 @@ def ours(run: Path, label: str) -> dict[tuple[str, str], float]:
 
     found = {}
     for row in read_run(run).rows:
-        if row["retriever"] != label:
+        if row.retriever != label:
             continue
-        ties, name = ties_of(row), quote(row["query"], safe="")
+        ties, name = row.ties, quote(row.query, safe="")
         found[name, "RR"] = parse_metric("E[RR]").value(ties)
         for k in (1, 3, 5):
             found[name, f"R@{k}"] = parse_metric(f"R@{k}").value(ties)
@@ -160,7 +160,7 @@ def test_with_ties_ours_is_the_mean_over_a_thousand_tie_orders(own: Path) -> Non
     # Forty figures at three standard errors: one in three hundred and seventy may lie outside.
     assert sum(distance > 3 for distance in far) <= 1
     assert max(far) < 4.5
-    tied = [t for row in read_run(run).rows for t in ties_of(row) if t[1] > 1]
+    tied = [t for row in read_run(run).rows for t in row.ties if t[1] > 1]
     assert len(tied) > 5, "a test of ties needs ties"
 
 
@@ -183,12 +183,10 @@ def test_out_and_in_again_is_the_same_run(own: Path) -> None:
         *("--out", "back", "--k", "1,3,5"),
     )
     first, second = read_run(Path("run")), read_run(Path("back"))
-    keys = ("query", "distractors", "pool", "gold", "above", "tied", "top")
     for one, other in zip(first.rows, second.rows, strict=True):
-        assert [one[k] for k in keys] == [other[k] for k in keys]
-        assert other["retriever"] == "theirs"
+        assert replace(one, retriever="theirs") == other
     for name in ("recall", "recall_any", "recall_all", "ndcg", "reciprocal_rank", "pool_sizes"):
-        cells = [run.summary((1, 3, 5))["cells"][0][name] for run in (first, second)]
+        cells = [run.summary((1, 3, 5)).to_json()["cells"][0][name] for run in (first, second)]
         assert cells[0] == cells[1]
     assert Path("back/curve.png").exists()
 
@@ -208,11 +206,10 @@ def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) ->
     imported(*words, *more, "--pool-seed", "4")
     back, run = read_run(Path(f"{out}/back")), read_run(Path(f"{out}/run"))
     fourth = [row for i, row in enumerate(run.rows) if i >= len(run.rows) // 2]
-    assert [r["above"] for r in back.rows] == [r["above"] for r in fourth]
+    assert [r.ties for r in back.rows] == [r.ties for r in fourth]
     refused(import_app, [*words, *more, "--pool-seed", "3", "--overwrite"], "is no document of")
-    assert [r["above"] for r in read_run(Path(f"{out}/back")).rows] == [
-        r["above"] for r in fourth
-    ], "a refusal touches nothing"
+    rows = read_run(Path(f"{out}/back")).rows
+    assert [r.ties for r in rows] == [r.ties for r in fourth], "a refusal touches nothing"
 
 
 def test_exported_pools_are_ranked_elsewhere_and_come_back(own: Path) -> None:
@@ -229,7 +226,7 @@ def test_exported_pools_are_ranked_elsewhere_and_come_back(own: Path) -> None:
     imported("theirs.run", "--label", "t", "--data", "own.jsonl", "--out", "back")
     again = sweep(pools, "Distinct", out="again", keep_scores=False)
     for one, other in zip(read_run(Path("run")).rows, read_run(again).rows, strict=True):
-        assert (one["pool"], one["above"]) == (other["pool"], other["above"])
+        assert (one.pool, one.ties) == (other.pool, other.ties)
 
 
 def released(write_release: WriteRelease) -> Path:
@@ -299,7 +296,7 @@ def test_failed_rows_have_no_line_in_a_run(own: Path) -> None:
     lines = Path("exported/Flaky.d11.run").read_text().splitlines()
     assert len({line.split()[0] for line in lines}) == len(OTHER) - 2
     imported("exported/Flaky.d11.run", "--label", "t", "--data", "own.jsonl", "--out", "back")
-    failed = [row["error"] for row in read_run(Path("back")).rows if row["error"]]
+    failed = [row.error for row in read_run(Path("back")).rows if row.error]
     assert failed == ["not in the file"] * 2
 
 
@@ -314,7 +311,7 @@ def test_memories_that_a_run_leaves_out_share_the_last_place(own: Path) -> None:
     assert read_manifest(Path("back"))["notes"]["t"]["unreturned_memories"] == left
     assert f"{left} of" in found.stderr
     for row, whole in zip(read_run(Path("back")).rows, read_run(Path("run")).rows, strict=True):
-        for (above, tied), (was, _) in zip(ties_of(row), ties_of(whole), strict=True):
+        for (above, tied), (was, _) in zip(row.ties, whole.ties, strict=True):
             assert (above, tied) == (was, 1) if was < 4 else (above == 4 and tied > 1)
 
 
@@ -417,7 +414,7 @@ def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
 def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
     run = sweep(own, "Distinct", keep_scores=False)
     rows = read_run(run).rows
-    swapped = [{**row, "pool": rows[1]["pool"]} if row is rows[0] else row for row in rows]
+    swapped = [replace(rows[0], pool=rows[1].pool).to_json(), *(r.to_json() for r in rows[1:])]
     (run / "rows.jsonl").write_bytes(b"".join(map(encode_row, swapped)))
     words = ["run", "--out", "exported", "--data", "own.jsonl"]
     refused(export_app, words, "rows.jsonl:1: not the row of its pool")

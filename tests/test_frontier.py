@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from analysis.frontier import Point, app, frontier
+from analysis.frontier import FrontierPoint, app, frontier
 from analysis.frontier_picture import draw_frontier
 from analysis.runs import read_run
 from recallbed.corpus.records import Memory
@@ -102,7 +102,7 @@ def test_a_point_a_configuration_with_all_three_amounts(place: Path) -> None:
     large = rows["large"]
     assert (large["distractors"], large["k"]) == ("4", "1")
     assert float(large["recall"]) == 6 / QUERIES
-    cell = read_run(run).summary((1,))["cells"][-1]["recall"]["1"]
+    cell = read_run(run).summary((1,)).to_json()["cells"][-1]["recall"]["1"]
     assert (float(large["low"]), float(large["high"])) == (cell["low"], cell["high"])
     assert (rows["small"]["tokens"], large["tokens"], rows["overlap"]["tokens"]) == (
         *("100", "1000"),
@@ -126,9 +126,9 @@ def test_only_what_no_other_beats_is_on_the_frontier(place: Path) -> None:
     assert [name for name, row in rows.items() if row["frontier"] == "1"] == ["overlap", "a", "b"]
 
 
-def points(amounts: Sequence[tuple[float | None, float]]) -> list[Point]:
+def points(amounts: Sequence[tuple[float | None, float]]) -> list[FrontierPoint]:
     return [
-        Point("r", f"p{i}", recall, recall, recall, {"tokens": amount}, 1.0, 0, 1, 1)
+        FrontierPoint("r", f"p{i}", recall, recall, recall, {"tokens": amount}, 1.0, 0, 1, 1)
         for i, (amount, recall) in enumerate(amounts)
     ]
 
@@ -258,9 +258,9 @@ def test_equal_runs_give_equal_pictures(place: Path) -> None:
     assert Path("f.png").read_bytes() == Path("g.png").read_bytes()
 
 
-def crowd(amounts: Sequence[float]) -> list[Point]:
+def crowd(amounts: Sequence[float]) -> list[FrontierPoint]:
     return [
-        Point(
+        FrontierPoint(
             "r",
             f"configuration-{i}",
             *((0.6, 0.5, 0.7) if a else (0.4, 0.3, 0.5)),
@@ -274,7 +274,7 @@ def crowd(amounts: Sequence[float]) -> list[Point]:
     ]
 
 
-def placed(points_: Sequence[Point], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def placed(points_: Sequence[FrontierPoint], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The boxes of the labels in a drawn picture, in pixels."""
     import analysis.frontier_picture as picture
 
@@ -305,7 +305,7 @@ def test_a_crowd_past_all_room_is_labelled_all_the_same(monkeypatch: pytest.Monk
 def test_points_without_amounts_are_no_picture() -> None:
     with pytest.raises(UserError, match="no timings"):
         draw_frontier(
-            [Point("r", "x", 0.5, 0.4, 0.6, {"ms": None}, 1.0, 0, 1, 1)],
+            [FrontierPoint("r", "x", 0.5, 0.4, 0.6, {"ms": None}, 1.0, 0, 1, 1)],
             "ms",
             1,
             ["t"],

@@ -335,7 +335,7 @@ def test_a_run_folder(finished_run: Path, tmp_path: Path) -> None:
         # A last row without its line feed is one that a crash cut short, and is left out.
         assert len(run.rows) == (path / "rows.jsonl").read_bytes().count(b"\n") > 0
         assert labels
-        assert sum(cell["attempted"] for cell in summary["cells"]) == len(run.rows)
+        assert sum(cell.attempted for cell in summary.cells) == len(run.rows)
         return "rows"
 
     fuzz("run folder", [path / "manifest.json", path / "rows.jsonl"], check)

@@ -134,8 +134,8 @@ def slow(*words):
     Path("half way").touch()
     time.sleep(60)
 module.write_header = slow
-from indexes.build import main
-main()
+from indexes.build import app
+app()
 """
 
 

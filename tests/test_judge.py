@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import judges
 from indexes.language import language_of
 from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
 from judges.prompt import read_prompt
@@ -71,7 +72,7 @@ def judge_all(chat: Any, judge: UsedMemoryJudge, answers: list[str]) -> list[Any
 
 
 def test_the_prompts_are_package_data_with_a_version_and_evidence_first() -> None:
-    files = {p.stem for p in (ROOT / "judges" / "prompts").iterdir()}
+    files = {p.stem for p in (Path(judges.__file__).parent / "prompts").iterdir()}
     assert files == PROMPTS
     for name in PROMPTS:
         prompt = read_prompt(name)

@@ -14,8 +14,9 @@ from matplotlib.transforms import Bbox
 
 from analysis import pictures
 from analysis.curves import Curve, draw
-from analysis.frontier import Point
+from analysis.frontier import FrontierPoint
 from analysis.frontier_picture import draw_frontier
+from analysis.metrics import Recall
 from analysis.pictures import fonts_for, look
 from analysis.published import published_task3
 
@@ -68,7 +69,7 @@ def test_nothing_meets_and_nothing_leaves_the_picture(
     case: str, drawn: list[Figure], tmp_path: Path
 ) -> None:
     curves, titles = CASES[case]
-    draw(curves, 1, titles, tmp_path / "c.png")
+    draw(curves, Recall(1), titles, tmp_path / "c.png")
     [figure] = drawn
     [axes] = figure.axes
     figure.draw_without_rendering()
@@ -93,7 +94,7 @@ def test_nothing_meets_and_nothing_leaves_the_picture(
 
 
 def test_published_lines_fit_too(drawn: list[Figure], tmp_path: Path) -> None:
-    draw([curve("bm25")], 1, [TITLE], tmp_path / "c.png", published_task3())
+    draw([curve("bm25")], Recall(1), [TITLE], tmp_path / "c.png", published_task3())
     [axes] = drawn[0].axes
     drawn[0].draw_without_rendering()
     boxes = bounds(axes)
@@ -103,7 +104,7 @@ def test_published_lines_fit_too(drawn: list[Figure], tmp_path: Path) -> None:
 
 def test_one_size_has_error_bars_and_chance(drawn: list[Figure], tmp_path: Path) -> None:
     curves = [curve("bm25", (100,), at=0.6), curve("minilm", (100,), at=0.3)]
-    draw(curves, 1, [TITLE], tmp_path / "c.png")
+    draw(curves, Recall(1), [TITLE], tmp_path / "c.png")
     [axes] = drawn[0].axes
     bars = [path.vertices for c in axes.collections for path in c.get_paths()]
     assert [[float(y) for _, y in bar] for bar in bars] == [
@@ -133,7 +134,7 @@ def test_colour_is_the_retriever_and_dashes_are_the_run(
     drawn: list[Figure], tmp_path: Path
 ) -> None:
     curves, titles = CASES["three runs of three"]
-    draw(curves, 1, titles, tmp_path / "c.png")
+    draw(curves, Recall(1), titles, tmp_path / "c.png")
     lines = [line for line in drawn[0].axes[0].lines if line.get_label() != "chance"]
     colours = [line.get_color() for line in lines]
     dashes = [str(line._unscaled_dash_pattern) for line in lines]  # type: ignore[attr-defined]
@@ -147,7 +148,7 @@ def test_colour_is_the_retriever_and_dashes_are_the_run(
 def test_text_is_drawn_as_it_is(drawn: list[Figure], tmp_path: Path) -> None:
     for ending in ("png", "pdf", "svg"):
         out = tmp_path / f"c.{ending}"
-        draw([curve("$\\frac{$"), curve("a\x1b[31m\u202e")], 1, ["$x^2$ \\frac{"], out)
+        draw([curve("$\\frac{$"), curve("a\x1b[31m\u202e")], Recall(1), ["$x^2$ \\frac{"], out)
         legend = drawn[-1].axes[0].get_legend()
         assert legend is not None
         texts = [text.get_text() for text in legend.get_texts()]
@@ -157,7 +158,7 @@ def test_text_is_drawn_as_it_is(drawn: list[Figure], tmp_path: Path) -> None:
 
 
 def test_a_pdf_holds_truetype_fonts(tmp_path: Path) -> None:
-    draw([curve("bm25")], 1, [TITLE], tmp_path / "c.pdf")
+    draw([curve("bm25")], Recall(1), [TITLE], tmp_path / "c.pdf")
     raw = (tmp_path / "c.pdf").read_bytes()
     assert b"/Type3" not in raw.replace(b" ", b"")
     assert re.search(rb"/Subtype\s*/(TrueType|CIDFontType2)", raw)
@@ -171,7 +172,7 @@ def test_characters_without_a_font_are_escapes_with_one_note(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     monkeypatch.setattr(pictures, "_installed", dict)
-    draw([curve("喝 tea")], 1, ["喜欢喝绿茶"], tmp_path / "c.png")
+    draw([curve("喝 tea")], Recall(1), ["喜欢喝绿茶"], tmp_path / "c.png")
     title = drawn[0].axes[0].get_title(loc="left")
     assert title == "\\u559c\\u6b22\\u559d\\u7eff\\u8336"
     told = capsys.readouterr().err
@@ -209,7 +210,9 @@ def test_a_font_that_was_installed_since_is_found(
 def test_the_frontier_keeps_its_distances(drawn: list[Figure], tmp_path: Path) -> None:
     amounts = [100, 110, 5000, 90_000, 1_000_000, 1_100_000, 0, 0, 120, 130]
     points = [
-        Point("r", f"$llm{i}", 0.3 + i / 20, 0.25, 0.9, {"tokens": a}, 1.0, 0, 10, 10 - i % 2)
+        FrontierPoint(
+            "r", f"$llm{i}", 0.3 + i / 20, 0.25, 0.9, {"tokens": a}, 1.0, 0, 10, 10 - i % 2
+        )
         for i, a in enumerate(amounts)
     ]
     draw_frontier(points, "tokens", 1, [TITLE * 3, "1,000 distractors"], tmp_path / "f.png")

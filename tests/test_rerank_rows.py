@@ -11,9 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.metrics import recall_at, recall_within
-from analysis.rows import RERANKED_KEYS, ROW_KEYS, Reranked, is_sweep_row, scored_row
+from analysis.rows import RERANKED_KEYS, ROW_KEYS, Reranking, SweepRow, is_sweep_row
 from analysis.runs import read_run
-from analysis.summary import summarise
 from analysis.tables import build_table, remarks
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -26,7 +25,7 @@ from task3.sweep_run import run_sweep
 from tests.kit import WriteRelease, sweep_config
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
-from tests.test_summary import manifest, only_cell, row, shown
+from tests.test_summary import manifest, only_cell, row, shown, summarise
 
 POOL = [Memory(f"memory {i}") for i in range(5)]
 PLACE = ("q", "x", 4)
@@ -35,37 +34,37 @@ PLACE = ("q", "x", 4)
 # --- rows
 
 
-def reranked_row(pool: Sequence[Memory], at: Sequence[int], extra: Reranked) -> dict[str, Any]:
+def reranked_row(pool: Sequence[Memory], at: Sequence[int], *known: Any) -> dict[str, Any]:
     scores = np.array([3, 5, 4, 1, 2][: len(pool)], np.float32)
-    place = ("q", "x", len(pool) - len(at))
-    return scored_row(place, pool, at, scores, reranked=extra)
+    of = ("q", "x", len(pool) - len(at))
+    row = SweepRow.scored(of, pool, at, scores, reranked=Reranking.of(at, *known))
+    assert SweepRow.from_json(json.loads(encode_row(row.to_json()))).to_json() == row.to_json()
+    return row.to_json()
 
 
 def test_a_row_tells_the_first_stage_the_depth_and_the_place_in_the_prompt() -> None:
     first = np.array([0.5, 0.5, 0.9, 0.1, 0.5], np.float32)
-    found = reranked_row(POOL, [1], Reranked(first, 3, [2, 1, 4], estimated=0))
+    found = reranked_row(POOL, [1], first, 3, [2, 1, 4])
     assert tuple(found) == ROW_KEYS + RERANKED_KEYS
     assert [found[key] for key in RERANKED_KEYS] == [[1, 3], 3, 1, 0]
-    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_a_gold_that_was_not_shown_has_no_place() -> None:
-    found = reranked_row(POOL, [3], Reranked(None, None, [2, 1], estimated=0))
+    found = reranked_row(POOL, [3], None, None, [2, 1])
     assert [found[key] for key in RERANKED_KEYS] == [None, None, None, 0]
-    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_several_golds_have_lists_in_the_order_of_gold() -> None:
     first = np.array([0.5, 0.5, 0.9, 0.1, 0.5], np.float32)
-    found = reranked_row(POOL, [3, 2], Reranked(first, 2, [2, 0]))
+    found = reranked_row(POOL, [3, 2], first, 2, [2, 0])
     assert (found["above"], found["first"]) == ([4, 1], [[4, 0], [1, 1]])
     assert found["shown"] == [None, 0]
-    assert is_sweep_row(json.loads(encode_row(found)))
 
 
 def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
-    plain = scored_row(PLACE, POOL, [1], np.arange(5, dtype=np.float32))
-    more = scored_row(PLACE, POOL, [1], np.arange(5, dtype=np.float32), reranked=Reranked())
+    scores = np.arange(5, dtype=np.float32)
+    plain = SweepRow.scored(PLACE, POOL, [1], scores).to_json()
+    more = SweepRow.scored(PLACE, POOL, [1], scores, reranked=Reranking()).to_json()
     assert tuple(plain) == ROW_KEYS
     assert encode_row(more).startswith(encode_row(plain)[:-2])
 
@@ -89,7 +88,7 @@ def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
     ids=str,
 )
 def test_a_damaged_row_of_a_reranked_pool_is_none(wrong: dict[str, Any]) -> None:
-    sound = reranked_row(POOL, [1], Reranked(np.zeros(5, np.float32), 3, [1])) | {"calls": 2}
+    sound = reranked_row(POOL, [1], np.zeros(5, np.float32), 3, [1]) | {"calls": 2}
     assert is_sweep_row(sound)
     assert not is_sweep_row(sound | wrong)
     assert not is_sweep_row(dict(reversed(sound.items())))
@@ -143,10 +142,9 @@ def test_a_retriever_of_unions_has_no_first_stage_but_its_estimates(
         found = read_run(
             run_sweep(sweep_config(labels, release, distractors=(4,), out=release / name)).path
         )
-        assert {tuple(one) for one in found.rows} == {keys}
+        assert {tuple(one.to_json()) for one in found.rows} == {keys}
         for one in found.rows:
-            assert one.get("first") is None
-            assert one.get("shown") is None
+            assert one.reranked in (None, Reranking(estimated=1))
 
 
 class Union(Retriever):
@@ -204,7 +202,7 @@ PRICED = {"chat_models": {"x": ["m"]}, "prices": {"m": {"in": 2.0, "out": 30.0}}
 def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
     rows = [reranked("a", 0), reranked("b", 0, tokens_in=300), row("c", None)]
     cell = only_cell(summarise(manifest(**PRICED), rows, (1,)))
-    assert cell["a_query"] == {"calls": 2.0, "tokens_in": 200.0, "tokens_out": 10.0}
+    assert cell["per_query"] == {"calls": 2.0, "tokens_in": 200.0, "tokens_out": 10.0}
     assert cell["cost"] == pytest.approx((400 * 2 + 20 * 30) / 1e6)
     assert cell["estimated_calls"] == 0
 
@@ -282,9 +280,9 @@ def test_long_prompts_are_cut_into_tenths_and_each_gold_has_its_place() -> None:
 
 def test_labels_without_reranking_keep_their_summary_and_table() -> None:
     summary = summarise(manifest(), [row("a", 0), row("b", 1)], (1,))
-    new = {"a_query", "cost", "estimated_calls", "depth", "first_stage_recall", "recall_by_place"}
+    new = {"per_query", "cost", "estimated_calls", "depth", "first_stage_recall", "recall_by_place"}
     assert not new & set(only_cell(summary))
-    assert "chat_models" not in summary
+    assert "chat_models" not in summary.to_json()
     heads = build_table(summary, {}).columns
     assert not {"calls a query", "cost", "ceiling"} & set(heads)
 
@@ -371,7 +369,7 @@ def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer
     rows = lines_of("run")
     assert [(one["calls"], one["depth"], one["estimated"]) for one in rows] == [(1, 3, 0)] * 6
     assert all(one["first"] == [1, 4] for one in rows)
-    cell = only_cell(json.loads(result.stdout))
+    [cell] = json.loads(result.stdout)["cells"]
     # The reader knows the gold wherever it is shown: recall is its chance to be in the cut.
     in_cut = [one["shown"] is not None for one in rows]
     assert cell["recall"]["1"]["mean"] == pytest.approx(np.mean(in_cut))
@@ -390,11 +388,11 @@ def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer
 
 def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> None:
     first = json.loads(asked(server, "--k=1", "--out=run", "--json").stdout)
-    assert only_cell(first)["cost"] is None
+    assert first["cells"][0]["cost"] is None
     words = ("--k=1", "--out=run", "--resume", "--json")
     priced = json.loads(asked(server, *words, "--prices=prices.toml").stdout)
-    assert only_cell(priced)["cost"] > 0
-    assert only_cell(json.loads(asked(server, *words).stdout)) == only_cell(priced)
+    assert priced["cells"][0]["cost"] > 0
+    assert json.loads(asked(server, *words).stdout)["cells"] == priced["cells"]
     assert len(server.calls) == 6
 
 

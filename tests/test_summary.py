@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.metrics import recall_at, reciprocal_rank
+from analysis.rows import SweepRow
 from analysis.statistics import Bootstrap
-from analysis.summary import summarise
+from analysis.summary import SweepSummary
+from analysis.summary import summarise as summarise_rows
 from analysis.tables import build_table, remarks
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
@@ -73,12 +75,18 @@ def row(query: str, above: int | None, tied: int | None = 1, **other: Any) -> di
     }
 
 
-def only_cell(summary: dict[str, Any]) -> dict[str, Any]:
-    [cell] = summary["cells"]
+def summarise(
+    facts: dict[str, Any], rows: Sequence[dict[str, Any]], ks: Sequence[int]
+) -> SweepSummary:
+    return summarise_rows(facts, [SweepRow.from_json(row) for row in rows], ks)
+
+
+def only_cell(summary: SweepSummary) -> dict[str, Any]:
+    [cell] = summary.to_json()["cells"]
     return dict(cell)
 
 
-def shown(summary: dict[str, Any]) -> str:
+def shown(summary: SweepSummary) -> str:
     return "\n".join(build_table(summary, {"x": (1.5, 0.25)}).lines())
 
 
@@ -326,4 +334,4 @@ def test_a_clean_run_needs_no_remark() -> None:
 
 def test_summaries_are_json_without_nan() -> None:
     for rows in ([row("q0", None)], [row("q0", 0)], [row("q0", 0, 10), row("q1", None)]):
-        json.dumps(summarise(manifest(), rows, (1, 50)), allow_nan=False)
+        json.dumps(summarise(manifest(), rows, (1, 50)).to_json(), allow_nan=False)

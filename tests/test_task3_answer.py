@@ -377,7 +377,7 @@ def test_a_dry_run_sends_and_writes_nothing(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--depth", "3"], "for a --retriever"),
+        (["--depth", "3"], "need a --retriever"),
         (["--retriever", "bm25", "--label", "x"], "--label x"),
         (["--retriever", "bm25", "--retriever", "overlap"], "--label"),
         (["--pools", "odd"], "--pools odd"),

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from analysis.frontier import Point, as_table
+from analysis.frontier import FrontierPoint, as_table
+from analysis.metrics import Recall, ReciprocalRank
+from analysis.summary import Cell, Estimate, RerankReport, SweepSummary
 from analysis.tables import COSTS, build_table
 from memory_scoring.command import tables
 from recallbed.harness.text_table import TextTable, wrapped
@@ -29,23 +30,32 @@ def everything(table: TextTable, lines: Iterable[str]) -> None:
 
 
 def sweep_table(reranked: bool, label: str = "bm25") -> TextTable:
-    recall = {"mean": 0.3284, "low": 0.2591, "high": 0.3987, "worst": 0.31, "best": 0.64}
-    recall |= {"chance": 0.0099, "ceiling": 1.0, "trivial": False}
-    cells: list[dict[str, Any]] = []
-    for name in (label, "minilm", "query-likelihood"):
-        for size in (100, 1000):
-            cell: dict[str, Any] = {"retriever": name, "distractors": size, "tie_rate": 0.573}
-            cell |= {"attempted": 164, "scored": 163, "failed": 1, "failures": {}}
-            cell |= {"recall": {str(k): recall for k in (1, 5, 10)}, "repairs": {"cut": 3}}
-            cell |= {"reciprocal_rank": {"mean": 0.407}}
-            if reranked and name != "minilm":
-                took = {"calls": 12.34, "tokens_in": 123456.0, "tokens_out": 789.0}
-                cell |= {"a_query": took, "cost": 1.2345, "first_stage_recall": {"1": 0.9}}
-            cells.append(cell)
+    recall = Estimate(0.3284, 0.2591, 0.3987, "bootstrap", 0.0099, 0.31, 0.64, 1.0, False, 0)
+    took = {"calls": 12.34, "tokens_in": 123456.0, "tokens_out": 789.0}
+    report = RerankReport(took, 0, 1.2345, 20, {1: 0.9}, [])
+    cells = [
+        Cell(
+            name,
+            size,
+            (size + 1, size + 1, size + 1),
+            attempted=164,
+            scored=163,
+            failures={"timeout": 1},
+            reasons={},
+            calls=0,
+            tokens_in=0,
+            tokens_out=0,
+            repairs={"cut": 3},
+            estimates=dict.fromkeys((Recall(1), Recall(5), Recall(10), ReciprocalRank()), recall),
+            tie_rate=0.573,
+            reranked=report if reranked and name != "minilm" else None,
+        )
+        for name in (label, "minilm", "query-likelihood")
+        for size in (100, 1000)
+    ]
     data = {"split": "dev", "sample": True, "queries": 164}
-    pools = {"seeds": [0], "strategy": "nested"}
-    summary = {"data": data, "pools": pools, "ks": [1, 5, 10], "cells": cells}
-    return build_table(summary, {label: (1.25, 200.5)})
+    facts = {"data": data, "pools": {"seeds": [0], "strategy": "nested"}}
+    return build_table(SweepSummary((1, 5, 10), tuple(cells), facts), {label: (1.25, 200.5)})
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -93,7 +103,7 @@ def test_the_tables_of_task_1_and_of_the_frontier(width: int) -> None:
         },
     }
     amounts = {"tokens": 1234567.0, "cost": None, "ms": 12.5}
-    point = Point("run", "llm, nested pools", 0.5, 0.25, 0.75, amounts, 12.5, 0, 164, 160)
+    point = FrontierPoint("run", "llm, nested pools", 0.5, 0.25, 0.75, amounts, 12.5, 0, 164, 160)
     for table in (*tables(report), as_table([point], "tokens", 1000, 1)):
         lines = table.lines(width)
         everything(table, lines)

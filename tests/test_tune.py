@@ -261,7 +261,7 @@ def test_bm25_is_tuned_alone(release: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--retriever", "bm25", "--retriever", "overlap"], "--label: whose settings"),
+        (["--retriever", "bm25", "--retriever", "overlap"], "Pass --label"),
         (["--retriever", "bm25", "--label", "x"], "--label x: no retriever has it"),
         (["--retriever", "bm25", "--objective", "best"], "--objective best: choose one of floor"),
         (["--retriever", "bm25", "--folds", "1"], "--folds 1"),

@@ -11,6 +11,7 @@ import typer
 
 from recallbed.corpus.longmemeval import Level, Question
 from recallbed.harness.app import App
+from recallbed.harness.run_options import Overwrite
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -20,54 +21,53 @@ app = App(no_args_is_help=True)
 
 @app.callback()
 def formats() -> None:
-    """Turn another benchmark's file into the form that `--data FILE.jsonl` reads."""
+    """Convert another benchmark to a data file."""
 
 
-@app.command()
+@app.command(
+    examples=(
+        "recallbed convert longmemeval longmemeval_s.json --level session --out s.jsonl",
+        "recallbed convert longmemeval longmemeval_m.json --level turn --out t.jsonl",
+    )
+)
 def longmemeval(
     file: Annotated[
-        Path, typer.Argument(help="longmemeval_s.json, _m or _oracle; .json.gz will do.")
+        Path, typer.Argument(help="longmemeval_s.json, _m or _oracle, also as .json.gz.")
     ],
     level: Annotated[Level, typer.Option(help="What a memory is.")],
-    out: Annotated[Path, typer.Option(help="The file to write, .jsonl or .jsonl.gz.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write, .jsonl or .jsonl.gz.")],
     include_assistant: Annotated[
-        bool, typer.Option("--include-assistant", help="Index the assistant's turns too.")
+        bool, typer.Option(help="Index the assistant's turns too.")
     ] = False,
-    dates: Annotated[
-        bool, typer.Option("--dates", help="Put the session's date before each memory.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
-    ] = False,
+    dates: Annotated[bool, typer.Option(help="Put the session's date before each memory.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Questions over chat histories, with the gold of LongMemEval's retrieval evaluation.
+    """Convert LongMemEval's questions over chat histories.
 
-    See docs/longmemeval.md.
+    The gold is that of LongMemEval's retrieval evaluation; see docs/longmemeval.md.
     """
     from collections import Counter
 
     from recallbed.corpus.longmemeval import read_longmemeval
     from recallbed.errors import DataError
-    from recallbed.harness.app import one_line_errors
     from recallbed.harness.terminal import note
 
-    with one_line_errors(DataError, OSError):
-        _refuse(out, file, overwrite)
-        repairs: Counter[str] = Counter()
-        written = Written()
-        with _whole_or_not(out) as stream:
-            for question in read_longmemeval(
-                file, level, repairs, include_assistant=include_assistant, dates=dates
-            ):
-                stream.write(_line(question))
-                written.add(question)
-            if not any(written.golds):
-                raise DataError(
-                    f"not one of {written.questions} questions has a gold at {level} level",
-                    path=file,
-                    todo="Gold needs a turn with has_answer in a session of answer_session_ids",
-                )
-        note(*(f"{out}: {line}" for line in written.lines(repairs)))
+    _refuse(out, file, overwrite)
+    repairs: Counter[str] = Counter()
+    written = Written()
+    with _whole_or_not(out) as stream:
+        for question in read_longmemeval(
+            file, level, repairs, include_assistant=include_assistant, dates=dates
+        ):
+            stream.write(_line(question))
+            written.add(question)
+        if not any(written.golds):
+            raise DataError(
+                f"not one of {written.questions} questions has a gold at {level} level",
+                path=file,
+                todo="Gold needs a turn with has_answer in a session of answer_session_ids",
+            )
+    note(*(f"{out}: {line}" for line in written.lines(repairs)))
 
 
 class Written:

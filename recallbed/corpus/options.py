@@ -21,9 +21,10 @@ Data = Annotated[
         rich_help_panel="Data",
     ),
 ]
-Split = Annotated[
-    str, typer.Option(metavar="NAME", help="Split of the release.", rich_help_panel="Data")
-]
+_split = typer.Option(metavar="NAME", help="Split of the release.", rich_help_panel="Data")
+Split = Annotated[str, _split]
+OtherSplit = Annotated[str | None, _split]
+"""A split that something else gives by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,7 @@ class PoolOptions:
             "--distractors",
             "--size",
             metavar="N,...",
-            help="Distractors per pool. Default: 100,300,500,700,1000; the smallest released size"
-            " for commands that use one.",
+            help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
         ),
         numbers(),
     ] = None

@@ -19,6 +19,7 @@ from recallbed.corpus.tracks import track as track_called
 from recallbed.corpus.tracks import tracks_in
 from recallbed.errors import DataError
 from recallbed.harness.app import App
+from recallbed.harness.options import AsJson
 
 SHOWN = 200
 # By split and id, where a query was first seen, its words, and the text of its gold.
@@ -237,24 +238,25 @@ def describe(report: Report) -> Iterator[str]:
     yield f"{len(report.tracks)} tracks, {rows} rows, {report.fault_count} faults"
 
 
-@app.command()
+@app.command(examples=("recallbed validate release", "recallbed validate memories.jsonl --json"))
 def command(
     path: Annotated[
         Path, typer.Argument(help="A release, its benchmark_data, one split, or your own .jsonl.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Check every row of every track, and say what was mended and where. Exit code 2 on a fault."""
-    from recallbed.harness.app import one_line_errors
+    """Check every row of a release or data file.
+
+    Reports what was repaired and where. Exit code 2 if there is a fault.
+    """
     from recallbed.harness.terminal import say, say_json
 
-    with one_line_errors(DataError, OSError):
-        report = validate(path)
-        if as_json:
-            # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.
-            say_json(json.dumps(asdict(report), indent=1))
-        else:
-            say(*describe(report))
+    report = validate(path)
+    if as_json:
+        # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.
+        say_json(json.dumps(asdict(report), indent=1))
+    else:
+        say(*describe(report))
     if report.fault_count:
         raise SystemExit(2)
 

@@ -30,10 +30,6 @@ NOTHING = "nothing was written"
 _REGISTERED = re.compile(r'^@register\w*\("([^"]+)"\)', re.MULTILINE)
 
 
-AllowCode = Annotated[bool, typer.Option("--allow-code")]  # until all commands are converted
-KeepGoing = Annotated[bool, typer.Option("--keep-going")]
-
-
 class App(typer.Typer):
     """A typer app whose commands take option dataclasses (see `harness.options`) and --debug."""
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
@@ -35,15 +35,30 @@ class Finished(NamedTuple):
     scores: Scores = None
 
 
+class Report(Protocol):
+    """A summary as a dataclass."""
+
+    def to_json(self) -> Mapping[str, JSON]:
+        """Return the content of summary.json."""
+
+
+S = TypeVar("S", bound="Mapping[str, JSON] | Report")
+
+
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The folder of a finished run, and its summary (the content of summary.json)."""
+class Outcome(Generic[S]):
+    """The folder of a finished run, and its report as the experiment made it."""
 
     path: Path
-    summary: Mapping[str, JSON]
+    report: S
+
+    @property
+    def summary(self) -> Mapping[str, JSON]:
+        """The content of summary.json."""
+        return self.report if isinstance(self.report, Mapping) else self.report.to_json()
 
 
-class Experiment(ABC, Generic[K]):
+class Experiment(ABC, Generic[K, S]):
     """What is measured: rows in a fixed order, each with a key that is known before it is made.
 
     `name` names the folder in `runs/`; `libraries` are the distributions that can change a row.
@@ -81,8 +96,8 @@ class Experiment(ABC, Generic[K]):
         """Yield the rows of `keys` in that order, in batches that are written together."""
 
     @abstractmethod
-    def summarise(self, folder: RunFolder) -> Mapping[str, JSON]:
-        """Return the summary of all rows, and write what else the folder shall hold."""
+    def summarise(self, folder: RunFolder) -> S:
+        """Return the report on all rows, and write what else the folder shall hold."""
 
     @abstractmethod
     def rehearse(self) -> None:
@@ -97,7 +112,7 @@ class Experiment(ABC, Generic[K]):
         return nullcontext()
 
 
-def execute(experiment: Experiment[K], run: RunOptions) -> Outcome:
+def execute(experiment: Experiment[K, S], run: RunOptions) -> Outcome[S]:
     """Make every row of `experiment` that `run.out` does not hold yet, and the summary.
 
     Raises UserError if the folder holds another run or rows of another plan, if the first ten rows
@@ -118,17 +133,17 @@ def execute(experiment: Experiment[K], run: RunOptions) -> Outcome:
         with experiment.opened(folder):
             make_rows(experiment, folder, run)
         folder.write_manifest()
-        summary = experiment.summarise(folder)
-        write_atomically(path / SUMMARY, canonical(summary) + "\n")
+        outcome = Outcome(path, experiment.summarise(folder))
+        write_atomically(path / SUMMARY, canonical(outcome.summary) + "\n")
         errors = [row["error"] for row in folder.rows]
     if None not in errors:
         raise UserError(
             f"{path}: not one of {len(errors)} {experiment.measured} ({Failures(errors)})"
         )
-    return Outcome(path, summary)
+    return outcome
 
 
-def make_rows(experiment: Experiment[K], folder: RunFolder, run: RunOptions) -> None:
+def make_rows(experiment: Experiment[K, S], folder: RunFolder, run: RunOptions) -> None:
     """Make the rows that an open folder lacks, and with `run.retry_failed` its failed ones."""
     keys = experiment.keys()
     _check_kept_rows(experiment, folder, keys)
@@ -148,7 +163,7 @@ def make_rows(experiment: Experiment[K], folder: RunFolder, run: RunOptions) -> 
     note_reused(kept, len(folder.rows) - kept)
 
 
-def _check_kept_rows(experiment: Experiment[K], folder: RunFolder, keys: Sequence[K]) -> None:
+def _check_kept_rows(experiment: Experiment[K, S], folder: RunFolder, keys: Sequence[K]) -> None:
     for number, row in enumerate(folder.rows, 1):
         if number > len(keys) or not experiment.is_row_of(row, keys[number - 1]):
             raise UserError(
@@ -158,7 +173,7 @@ def _check_kept_rows(experiment: Experiment[K], folder: RunFolder, keys: Sequenc
 
 
 def _append(
-    experiment: Experiment[K], folder: RunFolder, keys: Sequence[K], first: FirstFailures
+    experiment: Experiment[K, S], folder: RunFolder, keys: Sequence[K], first: FirstFailures
 ) -> None:
     held: list[Finished] = []
 
@@ -177,7 +192,7 @@ def _append(
 
 
 def _repeat(
-    experiment: Experiment[K], folder: RunFolder, keys: Sequence[K], failed: Sequence[int]
+    experiment: Experiment[K, S], folder: RunFolder, keys: Sequence[K], failed: Sequence[int]
 ) -> None:
     """Make failed rows again. If that is interrupted, those that were made are kept."""
     rows = list(folder.rows)
@@ -192,7 +207,7 @@ def _repeat(
         folder.rewrite(rows, scores if experiment.keep_scores else None)
 
 
-def plan(experiment: Experiment[K]) -> Mapping[str, Plan]:
+def plan(experiment: Experiment[K, S]) -> Mapping[str, Plan]:
     """Return by name of chat model what `execute` would send. Sends and writes nothing.
 
     The chat models of `experiment` are those of a dry run. Raises UserError if it asks no model.

@@ -52,7 +52,7 @@ def usage_of(rows: Sequence[Row]) -> dict[str, int]:
     return {key: sum(row[key] for row in rows) for key in USAGE_KEYS}
 
 
-class ItemExperiment(Experiment[str]):
+class ItemExperiment(Experiment[str, Mapping[str, JSON]]):
     """An experiment whose keys are the names of its items; at most `in_flight` run at once.
 
     What the work on an item raises ends the run, with every row before it kept: a work turns a

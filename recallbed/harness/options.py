@@ -219,3 +219,10 @@ def only_one(option: str, values: Sequence[int]) -> int:
     if len(values) != 1:
         raise UserError(f"{option} {','.join(map(str, values))}: this command takes one value")
     return values[0]
+
+
+Ks = Annotated[
+    tuple[int, ...],
+    typer.Option("--k", metavar="N,...", help="Depths of recall@k; some commands take one only."),
+    numbers(),
+]

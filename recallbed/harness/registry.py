@@ -48,6 +48,13 @@ class Registry(Generic[C]):
             importlib.import_module(module.name)
         return tuple(sorted(self._classes))
 
+    def name_of(self, cls: type[C]) -> str:
+        """Return the name by which `find` finds the class."""
+        for name, registered in self._classes.items():
+            if registered is cls:
+                return name
+        return f"{cls.__module__}:{cls.__qualname__}"
+
     def find(self, name: str) -> type[C]:
         """Return the class registered as `name`, or the user's own `package.module:Class`.
 

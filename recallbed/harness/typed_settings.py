@@ -48,13 +48,7 @@ def typed(
         return {}
     from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-    try:
-        hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
-    except NameError as error:
-        raise UserError(
-            f"{name}: an annotation of its constructor can't be read ({error})"
-        ) from error
-    known = {key: hints.get(key, str) for key in parameters(cls, given)}
+    known = _types(cls, name, given)
     found: dict[str, Any] = {}
     for key, text in settings.items():
         where = f"{option}{key}={text}"
@@ -72,3 +66,34 @@ def typed(
         except PydanticUserError as error:
             raise UserError(f"{where}: a {known[key]} can't be given as text") from error
     return found
+
+
+def coerced(cls: type, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a constructor's arguments as `typed` would give them: 1 for a float is 1.0.
+
+    An argument of a type that cannot be checked stays as it is. Raises UserError for a wrong value.
+    """
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+    types = _types(cls, name, ())
+    found = dict(arguments)
+    for key in arguments.keys() & types.keys():
+        try:
+            found[key] = TypeAdapter(types[key]).validate_python(arguments[key])
+        except ValidationError as error:
+            raise UserError(
+                f"{name}, {key}={arguments[key]!r}: {error.errors()[0]['msg']}"
+            ) from None
+        except PydanticUserError:
+            continue
+    return found
+
+
+def _types(cls: type, name: str, given: Collection[str]) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    except NameError as error:
+        raise UserError(
+            f"{name}: an annotation of its constructor can't be read ({error})"
+        ) from error
+    return {key: hints.get(key, str) for key in parameters(cls, given)}

@@ -97,6 +97,7 @@ class Reranker(BatchRetriever):
     def _set_first_stage(self, first_stage: Retriever) -> None:
         self.first_stage_name = type(first_stage).__name__
         self._take(lambda _: first_stage)
+        self._arguments = None
 
     def _take(self, find: Callable[[str], Retriever]) -> None:
         self._first = find(self.first_stage_name)

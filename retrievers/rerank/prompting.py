@@ -85,6 +85,7 @@ class PromptReranker(Reranker):
         made = cls(model=chat.name, **settings)
         made.seed = seed
         made._use(chat)
+        made._arguments = None
         if first_stage is not None:
             made._set_first_stage(first_stage)
         return made

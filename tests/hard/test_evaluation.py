@@ -190,7 +190,7 @@ def test_row_52_a_sweep_shows_the_ceiling(
     # The five golds take the five ranks, so every scorer reaches exactly its ceiling.
     assert cell["recall"]["1"]["mean"] == pytest.approx(0.2)
     assert cell["reciprocal_rank"]["mean"] == pytest.approx(0.4567, abs=5e-5)
-    assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.summary))
+    assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.report))
 
 
 def test_row_52_rivals_count_only_where_they_stand_in_the_pool(
@@ -214,7 +214,7 @@ def test_row_52_queries_of_their_own_have_no_ceiling_below_one(
 ) -> None:
     run = sweep(write_release(pools(4, 5)), tmp_path / "run", "random", distractors=(4,))
     assert run.summary["cells"][0]["recall"]["1"]["ceiling"] == 1.0
-    assert not any("cannot exceed" in line for line in remarks(run.summary))
+    assert not any("cannot exceed" in line for line in remarks(run.report))
 
 
 def test_row_52_recall_past_the_end_of_the_list_is_marked(
@@ -229,7 +229,7 @@ def test_row_52_recall_past_the_end_of_the_list_is_marked(
         "12": True,
         "20": True,
     }
-    text = "\n".join(remarks(run.summary))
+    text = "\n".join(remarks(run.report))
     assert "R@20 is trivial" in text
     assert "R@11 is trivial" not in text
 
@@ -297,10 +297,10 @@ def test_row_59_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
     figures = run.summary["cells"][0]["recall"]["50"]
     assert figures["trivial"] is True
     assert (figures["mean"], figures["chance"]) == (1.0, Recall(50).chance(1, 19))
-    heads = build_table(run.summary, {}).columns
+    heads = build_table(run.report, {}).columns
     assert "R@1 [95 %]" in heads
     assert not any("R@50" in head for head in heads)
-    assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.summary))
+    assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.report))
 
 
 def test_row_59_where_one_size_is_trivial_its_figure_alone_is_replaced(
@@ -309,7 +309,7 @@ def test_row_59_where_one_size_is_trivial_its_figure_alone_is_replaced(
     root = write_release(pools(3, 5))
     options: dict[str, Any] = {"pools": "nested", "ks": (5,)}
     run = sweep(root, tmp_path / "run", "constant", distractors=(4, 9), **options)
-    at_4, at_9 = (row[2] for row in build_table(run.summary, {}).rows)
+    at_4, at_9 = (row[2] for row in build_table(run.report, {}).rows)
     assert at_4 == "k >= pool"
     assert at_9.startswith("0.500")
 

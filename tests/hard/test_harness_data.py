@@ -120,7 +120,7 @@ def test_row_53_repeated_ids_leave_every_candidate_in(
 
     outcome = run(root, tmp_path / "run", "overlap", "constant", sizes=(4,), ks=(1, 2, 10))
     for kept in read_run(outcome.path).rows:
-        assert sorted(position for position, _ in kept["top"]) == [0, 1, 2, 3, 4]
+        assert sorted(position for position, _ in kept.top) == [0, 1, 2, 3, 4]
     assert figures(outcome, "overlap")["recall"]["1"]["mean"] == 1
     # Keyed by id, the three that remain would give 2/3.
     assert figures(outcome, "constant")["recall"]["2"]["mean"] == pytest.approx(2 / 5)
@@ -310,7 +310,7 @@ def test_row_54_nothing_stored_reaches_a_retriever(
     outcome = run(tmp_path / "release", tmp_path / "run", name, sizes=sizes, pools=pools)
     rows = read_run(outcome.path).rows
     assert len(rows) == 6 * len(sizes)
-    assert all(row["error"] is None for row in rows)
+    assert all(row.error is None for row in rows)
 
     # Every way in was used, so that what follows says something.
     (prepared_queries, prepared_memories), *more = Spy.prepared
@@ -490,7 +490,7 @@ def test_row_57_two_queries_of_one_session_are_two_rows(
     for line in (1, 2):
         rewrite(track(root) / INPUT, line, lambda row: row.update(session_id="shared"))
     outcome = run(root, tmp_path / "run", "constant")
-    assert [row["query"] for row in read_run(outcome.path).rows] == ["q0", "q1", "q2"]
+    assert [row.query for row in read_run(outcome.path).rows] == ["q0", "q1", "q2"]
 
 
 def test_row_57_a_text_twice_in_a_released_pool_is_a_tie(
@@ -499,7 +499,7 @@ def test_row_57_a_text_twice_in_a_released_pool_is_a_tie(
     pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
     root = write_release([("tea at dusk please", pool, 3), ("mint", pool, 3)])
     outcome = run(root, tmp_path / "run", "overlap", sizes=(3,), ks=(1,))
-    found = [(row["above"], row["tied"]) for row in read_run(outcome.path).rows]
+    found = [tie for row in read_run(outcome.path).rows for tie in row.ties]
     assert found == [(2, 1), (0, 1)]
 
 
@@ -509,7 +509,7 @@ def test_row_57_a_repeated_text_counts_once_in_a_nested_pool(
     pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
     root = write_release([("tea at dusk please", pool, 3)], size=3)
     outcome = run(root, tmp_path / "run", "overlap", sizes=(2,), pools="nested", ks=(1,))
-    assert [(row["above"], row["tied"]) for row in read_run(outcome.path).rows] == [(1, 1)]
+    assert [tie for row in read_run(outcome.path).rows for tie in row.ties] == [(1, 1)]
     result = command(root, tmp_path / "more", "--distractors", "3")
     assert_refused(result, tmp_path / "more", "2 distinct distractors", "3 asked for")
 
@@ -588,7 +588,7 @@ def test_row_61_only_a_line_feed_ends_a_record(
     # And it comes back from a run's files unchanged, resumed or not.
     outcome = run(root, tmp_path / "run", "overlap", sizes=(1,))
     raw = (outcome.path / "rows.jsonl").read_bytes()
-    assert [row["query"] for row in read_run(outcome.path).rows] == [name, "q1"]
+    assert [row.query for row in read_run(outcome.path).rows] == [name, "q1"]
     run(root, tmp_path / "run", "overlap", sizes=(1,), on_existing="resume")
     assert (outcome.path / "rows.jsonl").read_bytes() == raw
 
@@ -637,7 +637,7 @@ def test_row_62_unusable_characters_are_replaced_and_counted_and_the_run_ends(
     outcome = run(root, tmp_path / "run", "bm25", "overlap", "random", sizes=(1,), ks=(1,))
     assert outcome.summary["mended"] == dict(data.smallest.repairs)
     assert all(cell["scored"] == 1 for cell in outcome.summary["cells"])
-    assert read_run(outcome.path).rows[0]["query"] == "q" + mended.replace(" ", "")
+    assert read_run(outcome.path).rows[0].query == "q" + mended.replace(" ", "")
 
 
 def test_row_62_the_user_is_told_what_was_mended(tmp_path: Path) -> None:
