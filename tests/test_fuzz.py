@@ -30,7 +30,7 @@ from task3.sweep import app as sweeper
 from tests.kit import write_lines
 from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS, objects
 
-INPUTS = {"loader": 600, "validator": 400, "run folder": 500, "predictions": 500}
+INPUTS = {"loader": 300, "validator": 200, "run folder": 250, "predictions": 250}
 DEPTH = 10_000
 # Put in the place of a field, as they stand in a file.
 VALUES = (
