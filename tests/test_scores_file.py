@@ -53,7 +53,7 @@ def data(tmp_path: Path) -> Path:
         }
         for i in range(10)
     ]
-    write_read_lines(tmp_path / "my.jsonl", rows)
+    write_lines(tmp_path / "my.jsonl", rows)
     return tmp_path / "my.jsonl"
 
 
@@ -169,7 +169,7 @@ def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_pat
         row.update(above=None, tied=None, top=[], error="service down")
     for row in rows:
         del row["check"]
-    write_read_lines(run / "rows.jsonl", rows)
+    write_lines(run / "rows.jsonl", rows)
     sweep(data, run, "overlap", retry_failed=True)
     assert_equal_runs(healthy, run)
 
