@@ -22,7 +22,7 @@ from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import one_line_error, read_lines, run, sweep_config
+from tests.kit import one_line_error, read_lines, run, sweep_config, write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
