@@ -193,9 +193,7 @@ def content(file: CustomFile) -> Any:
     ],
     ids=["BOM", "CRLF", "no last line feed", "all three", "blank lines"],
 )
-def test_row_60_text_as_it_comes(
-    write: Write, tmp_path: Path, change: Callable[[bytes], bytes]
-) -> None:
+def test_text_as_it_comes(write: Write, tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     path = write(*several())
     plain = load_custom(path)
     path.write_bytes(change(path.read_bytes()))
@@ -206,16 +204,14 @@ def test_row_60_text_as_it_comes(
     assert content(load_custom(zipped)) == content(plain)
 
 
-def test_row_61_a_line_ends_at_a_line_feed_only(write: Write) -> None:
+def test_a_line_ends_at_a_line_feed_only(write: Write) -> None:
     text = "a\u2028b\u2029c\x85d\x0be"
     path = write(small(query=text))
     path.write_text(json.dumps(small(query=text), ensure_ascii=False) + "\n", "utf-8", newline="")
     assert [row.query for row in load_custom(path).file.rows] == [text]
 
 
-def test_row_62_lone_surrogates_and_nul_are_mended_and_counted(
-    write: Write, tmp_path: Path
-) -> None:
+def test_lone_surrogates_and_nul_are_mended_and_counted(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text(
         r'{"query": "a \ud83d b", "memories": ["1 \u0000", "2 \ud83d\udc4d"], "gold": 0,'
@@ -308,7 +304,7 @@ def test_a_line_that_is_no_json(write: Write, tmp_path: Path, fault: str) -> Non
     ("one", "other", "name"),
     [("a", "a", "a"), (5, "5", "5"), ("2", None, "2"), ("\x00", "\ufffd", "\ufffd")],
 )
-def test_row_57_an_id_that_stands_twice_is_named_with_both_lines(
+def test_an_id_that_stands_twice_is_named_with_both_lines(
     write: Write, tmp_path: Path, one: Any, other: Any, name: str
 ) -> None:
     path = write(small(id=one), small(id=other))
@@ -335,7 +331,7 @@ def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
     ids=["LFS", "LFS behind a BOM", "nothing", "blank lines", "a BOM"],
 )
 @pytest.mark.parametrize("name", ["my.jsonl", "my.jsonl.gz"])
-def test_row_56_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
+def test_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(raw) if name.endswith("gz") and b"git-lfs" not in raw else raw)
     assert_one_line(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
@@ -501,14 +497,14 @@ def test_a_constant_scorer_gets_chance_in_every_figure(write: Write, tmp_path: P
     assert cell["all_tied"] == 3
 
 
-def test_row_59_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
+def test_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
     found = report(write(*several()), tmp_path / "run", ks=(1, 4))
     summary = found.to_json()
     assert summary["cells"][0]["recall"]["4"]["trivial"]
     assert "R@4 is trivial, k >= pool of 4" in "\n".join(remarks(found))
 
 
-def test_row_49_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
+def test_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
     path = write(*several())
     result = command("--data", path, "--out", tmp_path / "run", "--k", "1", "--json")
     assert result.exit_code == 0, result.output

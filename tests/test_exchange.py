@@ -162,7 +162,7 @@ def test_every_measure_agrees_on_runs_without_ties(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Stated", "constant"])
-def test_row_47_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: str) -> None:
+def test_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: str) -> None:
     write_lines(place / "own.jsonl", own_rows(3))
     sweep(name)
     export()

@@ -107,7 +107,7 @@ def test_an_empty_pool_has_no_scores() -> None:
     assert faiss().score(QUERY, []).shape == (0,)
 
 
-def test_row_33_without_faiss_small_pools_are_searched_and_large_ones_refused_at_the_start(
+def test_without_faiss_small_pools_are_searched_and_large_ones_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = faiss().score(QUERY, POOL[:50])
@@ -156,7 +156,7 @@ def test_an_index_that_was_not_needed_is_noted() -> None:
     assert "index" not in notes_of({}, POOL[:5])
 
 
-def test_row_32_too_few_points_for_ivfpq_is_refused_not_searched_badly() -> None:
+def test_too_few_points_for_ivfpq_is_refused_not_searched_badly() -> None:
     retriever = faiss(exact_up_to=10, index="ivfpq")
     with pytest.raises(UserError, match="too few to train"):
         retriever.score(QUERY, POOL)

@@ -160,7 +160,7 @@ def test_stopped_half_way_the_older_store_is_still_whole(place: Path, how: signa
         assert not list(place.glob(".store*"))
 
 
-def test_row_31_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
+def test_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     header = json.loads(Path("store/store.json").read_text())
     mine = header["weights"]

@@ -219,7 +219,7 @@ def test_pairs_are_accepted_from_030() -> None:
 
 
 def test_figures_are_means_over_sessions_and_pooled_counts_stand_beside_them() -> None:
-    """Hard case 50: 1 of 1 and 1 of 4 are 0.625 over sessions and 0.4 over memories."""
+    """1 of 1 and 1 of 4 are 0.625 over sessions and 0.4 over memories."""
     sessions = [
         Matched("a", (TEA,), (TEA,), (Pair(0, 0, 1.0),)),
         Matched("b", (TEA,) * 4, (TEA,), (Pair(2, 0, 0.5),)),

@@ -169,7 +169,7 @@ def deciding(decide: Decide) -> Callable[[Call], JSON]:
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
 @pytest.mark.parametrize("label", [0, -1, 4, 10**6, None])
 def test_a_label_of_nothing_changes_nothing_and_is_counted(action: str, label: int | None) -> None:
-    """Hard case 39: 0 and -1 never wrap around to the last."""
+    """0 and -1 never wrap around to the last."""
     decision = {"action": action, "memory": label, "text": "my hat is gone"}
     with scripted_server(deciding(lambda fact: decision)) as server:
         made = mem0(server)
@@ -395,7 +395,7 @@ def test_a_fault_that_can_be_mended_changes_nothing(server: ScriptedServer, beha
 
 
 def test_texts_of_others_stay_data(server: ScriptedServer) -> None:
-    """Hard case 44: in memories and in turns, a mark, a label or a slot stays on its own line."""
+    """In memories and in turns, a mark, a label or a slot stays on its own line."""
     made = mem0(server)
     made.load([MemoryItem(f"{turn.text} my cup {n}") for n, turn in enumerate(HOSTILE)])
     first = len(server.calls)

@@ -320,7 +320,7 @@ def test_a_token_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "content", ["not a database", "version https://git-lfs.github.com/spec/v1"]
 )
-def test_row_34_a_file_that_is_no_database(
+def test_a_file_that_is_no_database(
     tmp_path: Path, content: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.db"

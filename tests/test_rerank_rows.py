@@ -287,7 +287,7 @@ def test_labels_without_reranking_keep_their_summary_and_table() -> None:
     assert not {"calls a query", "cost", "ceiling"} & set(heads)
 
 
-def test_row_42_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
+def test_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
     summary = summarise(manifest(), [reranked("a", 0), reranked("b", 5)], (1, 4, 5))
     said = remarks(summary)
     assert "x: reranking the first 4 cannot change R@4" in said
@@ -396,7 +396,7 @@ def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> 
     assert len(server.calls) == 6
 
 
-def test_row_42_a_reversing_reranker_changes_no_recall_at_its_depth(
+def test_a_reversing_reranker_changes_no_recall_at_its_depth(
     place: Path, server: ScriptedServer
 ) -> None:
     server.answer = reader(lambda query, text: -kind_two(query, text))
@@ -410,9 +410,7 @@ def test_row_42_a_reversing_reranker_changes_no_recall_at_its_depth(
     assert "lw: reranking the first 3 cannot change R@3" in result.stderr
 
 
-def test_row_42_a_run_that_could_change_no_figure_is_refused(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_run_that_could_change_no_figure_is_refused(place: Path, server: ScriptedServer) -> None:
     for more in ((), ("--dry-run",)):
         line = said_in_one_line(asked(server, "--k=3,5", "--out=run", *more))
         assert "lw: reranking the first 3 cannot change R@3 or beyond" in line

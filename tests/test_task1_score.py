@@ -215,7 +215,7 @@ def test_an_empty_session_that_is_not_answered_is_wrong_too(tmp_path: Path) -> N
 
 
 def test_a_users_mistake_is_one_line(tmp_path: Path) -> None:
-    """Hard cases 46 and 56: no file and no outage looks like a score."""
+    """No file and no outage looks like a score."""
     root = release(tmp_path / "data", [[TEA]])
     path = tmp_path / "p.jsonl"
     assert_one_line(run(path, "--data", root), "p.jsonl", "No such file")
@@ -367,7 +367,7 @@ def judge_words(tmp_path: Path, url: str, name: str) -> list[str | Path]:
 def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hard case 46: what could not be judged is in no mean."""
+    """What could not be judged is in no mean."""
     monkeypatch.setenv("RECALLBED_API_KEY", "k")
     sick = {"on": True}
 
@@ -401,7 +401,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
 def test_a_stopped_judge_goes_on_and_repeats_no_call(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hard case 63: resumed it ends as if unbroken; another predictions file is refused."""
+    """Resumed it ends as if unbroken; another predictions file is refused."""
     monkeypatch.setenv("RECALLBED_API_KEY", "k")
     refused = {"on": False}
 

@@ -252,7 +252,6 @@ def test_localisation_by_hand_ties_as_expectations() -> None:
 
 
 def test_failures_trivial_pools_and_rows_without_a_change_are_counted_and_in_no_mean() -> None:
-    """Hard cases 46 and 59."""
     rows = [
         row("green tea please"),
         row("fail"),

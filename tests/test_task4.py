@@ -361,7 +361,7 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
 def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
     root: Path, tmp_path: Path
 ) -> None:
-    """Hard case 63: a process killed within a history leaves nothing of it, and no call twice."""
+    """A process killed within a history leaves nothing of it, and no call twice."""
     held = threading.Event()
 
     def choose(call: Call) -> str:
@@ -616,7 +616,7 @@ def test_without_a_judge_the_rest_is_reported_and_what_is_missing_is_said(
 
 
 def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Path) -> None:
-    """Hard case 49: what isn't answered is told by cause, and no fault of a line stops the rest."""
+    """What isn't answered is told by cause, and no fault of a line stops the rest."""
     rows: list[Any] = [
         response(PA),
         {"benchmark_id": PF, "answer": "of its own", "used_memory_fact": None},  # one question
@@ -660,7 +660,7 @@ def judge(server: Any, tmp_path: Path, *more: Any) -> list[Any]:
 
 
 def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
-    """Hard case 46: an outage is neither right nor wrong, and the same command asks again."""
+    """An outage is neither right nor wrong, and the same command asks again."""
     rows = [response(PA), response(PF, "no"), response(MANNER), response(VRA), response(CF, "no")]
     path = predictions(tmp_path / "p.jsonl", rows)
 

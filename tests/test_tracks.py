@@ -34,7 +34,7 @@ SAMPLE_TRACKS = tuple(name for name in NAMES if (SAMPLE / name).is_dir())
 Line = dict[str, Any]
 
 
-# Small files of every track. The hard cases and the validator's tests use them as well.
+# Small files of every track. The validator's tests use them as well.
 
 
 def small_row(name: str, number: int, mark: str = "") -> tuple[Line, Line]:

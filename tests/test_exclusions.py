@@ -1,4 +1,4 @@
-"""Row 58 of the hard cases: wrong gold labels. Scores with and without; gold is never edited."""
+"""Wrong gold labels: scores with and without excluded queries; gold is never edited."""
 
 import json
 from pathlib import Path
