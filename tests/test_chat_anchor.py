@@ -1,4 +1,4 @@
-"""Which JSON of a reply is the answer. Hard cases 39, 40, 44."""
+"""Which JSON of a reply is the answer."""
 
 import json
 

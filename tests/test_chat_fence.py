@@ -1,4 +1,4 @@
-"""Memories and answers in a prompt are data. Hard case 44."""
+"""Memories and answers in a prompt are data."""
 
 import re
 

@@ -29,7 +29,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config, write_lines
+from tests.kit import one_line_error, rows_of, sweep_config, write_lines
 from tests.test_resume import (
     PROMISED,
     SLOW,
@@ -102,20 +102,6 @@ def report(data: Path, out: Path, **options: Any) -> SweepSummary:
 
 def command(*words: object) -> Result:
     return CliRunner().invoke(sweep_app, ["--retriever", "overlap", *map(str, words)])
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    for word in said:
-        assert word in result.stderr, result.stderr
-
-
-def rows_of(run: Path) -> list[Row]:
-    return [json.loads(line) for line in (run / "rows.jsonl").read_bytes().splitlines()]
 
 
 # The form
@@ -278,7 +264,7 @@ def test_a_fault_is_one_line_with_file_and_line(write: Write, tmp_path: Path, fa
     value, said = FAULTS[fault]
     path = write(small(id="first"), value, small(id="last"))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}:2: ", *said)
+    one_line_error(result, f"{path}:2: ", *said)
     assert not (tmp_path / "run").exists()
 
 
@@ -297,7 +283,7 @@ def test_a_line_that_is_no_json(write: Write, tmp_path: Path, fault: str) -> Non
     line, said = LINES[fault]
     path = write(small())
     path.write_bytes(path.read_bytes() + line + b"\n")
-    assert_one_line(command("--data", path, "--out", tmp_path / "run"), f"{path}:2: ", *said)
+    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}:2: ", *said)
 
 
 @pytest.mark.parametrize(
@@ -309,13 +295,13 @@ def test_an_id_that_stands_twice_is_named_with_both_lines(
 ) -> None:
     path = write(small(id=one), small(id=other))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}:2: id `{name}` stands on line 1 already")
+    one_line_error(result, f"{path}:2: id `{name}` stands on line 1 already")
 
 
 def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
     path = write(small([]), small([]))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}: none of 2 rows has a gold", "`gold`")
+    one_line_error(result, f"{path}: none of 2 rows has a gold", "`gold`")
     assert not (tmp_path / "run").exists()
 
 
@@ -334,20 +320,20 @@ def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
 def test_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(raw) if name.endswith("gz") and b"git-lfs" not in raw else raw)
-    assert_one_line(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
+    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
     assert not (tmp_path / "run").exists()
 
 
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
-    assert_one_line(command("--data", tmp_path / "no.jsonl"), "no.jsonl: cannot be read", "No such")
+    one_line_error(command("--data", tmp_path / "no.jsonl"), "no.jsonl: cannot be read", "No such")
     (tmp_path / "folder.jsonl").mkdir()
-    assert_one_line(command("--data", tmp_path / "folder.jsonl"), "folder.jsonl: cannot be read")
+    one_line_error(command("--data", tmp_path / "folder.jsonl"), "folder.jsonl: cannot be read")
     whole = gzip.compress(write(*[small() for _ in range(500)]).read_bytes())
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(whole[: len(whole) // 2])
-    assert_one_line(command("--data", cut), "cut.jsonl.gz", "cannot be read")
+    one_line_error(command("--data", cut), "cut.jsonl.gz", "cannot be read")
     cut.write_bytes(b"not gzip at all")
-    assert_one_line(command("--data", cut), "cut.jsonl.gz: cannot be read")
+    one_line_error(command("--data", cut), "cut.jsonl.gz: cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -365,7 +351,7 @@ def test_sizes_that_cannot_be_had(
 ) -> None:
     path = write(*several())
     result = command("--data", path, "--out", tmp_path / "run", *words)
-    assert_one_line(result, str(path), *said)
+    one_line_error(result, str(path), *said)
     assert not (tmp_path / "run").exists()
 
 
@@ -668,7 +654,7 @@ def test_a_changed_line_is_other_data(write: Write, tmp_path: Path) -> None:
             *("--out", str(tmp_path / "run"), "--resume"),
         ],
     )
-    assert_one_line(result, "they differ in data.sha256")
+    one_line_error(result, "they differ in data.sha256")
 
 
 def test_compare_and_curves_read_such_a_run(write: Write, tmp_path: Path) -> None:

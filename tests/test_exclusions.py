@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from task3.score import app
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, write_lines
 
 QUERIES = 20
 
@@ -47,13 +47,6 @@ def as_json(place: Path, content: str | bytes | None) -> dict[str, Any]:
     assert result.exit_code == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 def test_two_excluded_ids_give_scores_with_and_without(place: Path) -> None:
@@ -132,14 +125,14 @@ def test_where_all_that_was_answered_is_excluded_there_is_no_accuracy(place: Pat
 
 def test_unknown_ids_are_one_line_with_their_places(place: Path) -> None:
     result = score(place, "q0\n# note\nq99\nQ3\n")
-    assert_one_line(result, "2 of 3 ids", "`q99` (line 3)", "`Q3` (line 4)")
+    one_line_error(result, "2 of 3 ids", "`q99` (line 3)", "`Q3` (line 4)")
 
 
 def test_other_faults_of_a_list_are_one_line(place: Path) -> None:
-    assert_one_line(score(place, b"q0\n\xff\xfe\n"), "excluded.txt", "UTF-8")
-    assert_one_line(score(place, "".join(f"q{i}\n" for i in range(20))), "every query")
-    assert_one_line(score(place, None, "--exclude", str(place / "gone.txt")), "gone.txt")
-    assert_one_line(score(place, None, "--exclude", str(place)), "directory")
+    one_line_error(score(place, b"q0\n\xff\xfe\n"), "excluded.txt", "UTF-8")
+    one_line_error(score(place, "".join(f"q{i}\n" for i in range(20))), "every query")
+    one_line_error(score(place, None, "--exclude", str(place / "gone.txt")), "gone.txt")
+    one_line_error(score(place, None, "--exclude", str(place)), "directory")
 
 
 def test_nothing_is_written_and_gold_stays_as_it_is(place: Path) -> None:

@@ -49,7 +49,7 @@ def refused(found: Any, words: str) -> None:
     assert found.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("kind", ["auto", "flat", "hnsw", "bm25s", "milvus"])
+@pytest.mark.parametrize("kind", ["auto", "hnsw", "bm25s", "milvus"])
 def test_what_is_built_is_found_by_another_process(place: Path, kind: str) -> None:
     build("--out", "store", "--kind", kind)
     done = subprocess.run(

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from recallbed.corpus.records import Memory, Task3File, Task3Row
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from tests.kit import WriteRelease
+from tests.kit import WriteRelease, one_line_error, read_lines
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -74,23 +73,12 @@ def predict(root: Path, name: str, *words: str, out: str = "p.jsonl") -> Result:
     return CliRunner().invoke(app, ["--data", str(root), "--retriever", name, "--out", out, *words])
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr
-
-
 def test_rows_have_the_official_keys_in_file_order(
     write_release: WriteRelease, place: Path
 ) -> None:
     result = predict(write_release(POOLS), "owned:Length")
     assert (result.exit_code, result.stdout) == (0, "")
-    rows = rows_of(place / "p.jsonl")
+    rows = read_lines(place / "p.jsonl")
     assert [list(row) for row in rows] == [KEYS] * 3
     assert [row["benchmark_id"] for row in rows] == ["q0", "q1", "q2"]
     for row, (_, texts, _) in zip(rows, POOLS, strict=True):
@@ -103,7 +91,7 @@ def test_the_reason_names_retriever_score_and_ties(
     write_release: WriteRelease, place: Path
 ) -> None:
     predict(write_release(POOLS), "mine=owned:Length")
-    reasons = [row["reason"] for row in rows_of(place / "p.jsonl")]
+    reasons = [row["reason"] for row in read_lines(place / "p.jsonl")]
     assert reasons == [
         "mine: highest score 11, tied with none",
         "mine: highest score 12, tied with 1 other",
@@ -128,9 +116,9 @@ def test_the_smallest_pool_unless_a_size_is_named(write_release: WriteRelease, p
     )
     predict(root, "owned:Length", out="small.jsonl")
     predict(root, "owned:Length", "--size", "4", out="large.jsonl")
-    assert not any("longer" in row["answer"] for row in rows_of(place / "small.jsonl"))
-    assert all("longer" in row["answer"] for row in rows_of(place / "large.jsonl"))
-    assert_one_line(predict(root, "bm25", "--size", "7", out="x"), "7 distractors", "3, 4")
+    assert not any("longer" in row["answer"] for row in read_lines(place / "small.jsonl"))
+    assert all("longer" in row["answer"] for row in read_lines(place / "large.jsonl"))
+    one_line_error(predict(root, "bm25", "--size", "7", out="x"), "7 distractors", "3, 4")
 
 
 # Ties.
@@ -140,7 +128,7 @@ MANY = [(f"question {i}", [f"fact {i} {j}" for j in range(5)], 0) for i in range
 
 def chosen(root: Path, place: Path, *words: str) -> dict[str, str]:
     assert predict(root, "constant", "--overwrite", *words).exit_code == 0
-    return {row["benchmark_id"]: row["answer"] for row in rows_of(place / "p.jsonl")}
+    return {row["benchmark_id"]: row["answer"] for row in read_lines(place / "p.jsonl")}
 
 
 def test_the_order_of_a_pool_decides_no_tie(write_release: WriteRelease, place: Path) -> None:
@@ -185,7 +173,7 @@ def test_scores_equal_in_float32_are_ties(write_release: WriteRelease, place: Pa
         "        return [1 + i * 1e-12 for i in range(len(pool))]\n"
     )
     predict(write_release(POOLS), "near:Near")
-    rows = rows_of(place / "p.jsonl")
+    rows = read_lines(place / "p.jsonl")
     assert all(row["reason"].endswith("score 1, tied with 3 others") for row in rows)
 
 
@@ -207,7 +195,7 @@ def test_a_failed_query_gets_no_row_and_is_counted_by_cause(
 ) -> None:
     result = predict(write_release(POOLS), "owned:Choosy")
     assert result.exit_code == 0
-    assert [row["benchmark_id"] for row in rows_of(place / "p.jsonl")] == ["q2"]
+    assert [row["benchmark_id"] for row in read_lines(place / "p.jsonl")] == ["q2"]
     last = result.stderr.splitlines()[-1]
     assert last == (
         "no row for 2 of 3 queries (over quota: 1; ZeroDivisionError: by nought (owned.py:13): 1)"
@@ -228,7 +216,7 @@ MISTAKES = {
 def test_where_nothing_is_scored_one_line_and_no_file(
     write_release: WriteRelease, place: Path, name: str
 ) -> None:
-    assert_one_line(predict(write_release(POOLS), name), *MISTAKES[name])
+    one_line_error(predict(write_release(POOLS), name), *MISTAKES[name])
     assert not list(place.glob("*p.jsonl*"))
 
 
@@ -239,9 +227,9 @@ def test_a_stop_leaves_nothing(write_release: WriteRelease, place: Path) -> None
 
 def test_one_retriever_and_no_less(write_release: WriteRelease, place: Path) -> None:
     root = write_release(POOLS)
-    assert_one_line(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
+    one_line_error(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
     result = CliRunner().invoke(app, ["--data", str(root), "--out", "p.jsonl"])
-    assert_one_line(result, "--retriever bm25")
+    one_line_error(result, "--retriever bm25")
     assert not (place / "p.jsonl").exists()
 
 
@@ -253,18 +241,18 @@ def test_a_file_that_is_there_is_refused_unless_overwritten(
 ) -> None:
     root = write_release(POOLS)
     (place / "p.jsonl").write_text("mine")
-    assert_one_line(predict(root, "bm25"), "p.jsonl", "--overwrite")
-    assert_one_line(predict(root, "owned:Dead", "--overwrite"), "over quota")
+    one_line_error(predict(root, "bm25"), "p.jsonl", "--overwrite")
+    one_line_error(predict(root, "owned:Dead", "--overwrite"), "over quota")
     assert (place / "p.jsonl").read_text() == "mine"
     assert predict(root, "bm25", "--overwrite").exit_code == 0
-    assert len(rows_of(place / "p.jsonl")) == 3
+    assert len(read_lines(place / "p.jsonl")) == 3
 
 
 @pytest.mark.parametrize("out", ["release", "gone/p.jsonl", "owned.py/p.jsonl"])
 def test_an_out_that_cannot_be_written_is_one_line(
     write_release: WriteRelease, place: Path, out: str
 ) -> None:
-    assert_one_line(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
+    one_line_error(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
 
 
 def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) -> None:
@@ -316,6 +304,6 @@ def test_python_m_on_the_sample(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "task3.predict", "--retriever", "overlap"]
     first = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (first.returncode, first.stdout) == (0, "")
-    assert len(rows_of(tmp_path / "predictions.jsonl")) == 164
+    assert len(read_lines(tmp_path / "predictions.jsonl")) == 164
     again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)

@@ -14,7 +14,7 @@ from analysis.statistics import Bootstrap
 from recallbed.corpus.predictions import meant_ids
 from recallbed.harness.fingerprint import canonical
 from task3.score import app, score_file
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, write_lines
 
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
 
@@ -41,13 +41,6 @@ def score(path: Path, root: Path, *words: str) -> Result:
 
 def counts(scores: dict[str, Any]) -> dict[str, int]:
     return {k: tally["count"] for k, tally in scores["causes"].items() if tally["count"]}
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 @pytest.fixture
@@ -262,18 +255,18 @@ def test_a_file_without_a_usable_row_is_one_line(
 ) -> None:
     content, said = UNUSABLE[kind]
     (tmp_path / "p.jsonl").write_bytes(content)
-    assert_one_line(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
+    one_line_error(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = release(write_release)
-    assert_one_line(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
-    assert_one_line(score(tmp_path, root), "cannot be read")
+    one_line_error(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
+    one_line_error(score(tmp_path, root), "cannot be read")
     whole = gzip.compress(b"".join(json.dumps(row(f"q{i}")).encode() + b"\n" for i in range(12)))
     (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
-    assert_one_line(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
+    one_line_error(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
 
 
 def test_a_split_without_references_is_one_line(
@@ -281,10 +274,10 @@ def test_a_split_without_references_is_one_line(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row("q0")])
-    assert_one_line(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "--size")
-    assert_one_line(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
+    one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "--size")
+    one_line_error(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
-    assert_one_line(score(tmp_path / "p.jsonl", root), "references")
+    one_line_error(score(tmp_path / "p.jsonl", root), "references")
 
 
 def test_a_gold_id_that_other_memories_share_is_said(

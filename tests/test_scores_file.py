@@ -119,7 +119,7 @@ def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
 
 
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(draw=st.data())
 def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject) -> None:

@@ -24,7 +24,7 @@ from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
 from task1.score import app, score_file
-from tests.kit import write_lines
+from tests.kit import one_line_error, write_lines
 from tests.scripted_server import Call, scripted_server
 
 JSON = Any
@@ -64,13 +64,6 @@ def predictions(path: Path, *rows: Sequence[JSON]) -> Path:
 
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(app, list(map(str, words)))
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 def exact(tmp_path: Path, gold: Sequence[JSON], predicted: Sequence[JSON]) -> tuple[float, ...]:
@@ -218,19 +211,19 @@ def test_a_users_mistake_is_one_line(tmp_path: Path) -> None:
     """No file and no outage looks like a score."""
     root = release(tmp_path / "data", [[TEA]])
     path = tmp_path / "p.jsonl"
-    assert_one_line(run(path, "--data", root), "p.jsonl", "No such file")
+    one_line_error(run(path, "--data", root), "p.jsonl", "No such file")
     path.write_text("")
-    assert_one_line(run(path, "--data", root), "the file is empty")
+    one_line_error(run(path, "--data", root), "the file is empty")
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    assert_one_line(run(path, "--data", root), "Git LFS pointer")
+    one_line_error(run(path, "--data", root), "Git LFS pointer")
     write_lines(path, [{"benchmark_id": "q0"}, {"benchmark_id": "x", "memory_items": []}])
-    assert_one_line(run(path, "--data", root), "not one of 2 lines answers", "unknown")
+    one_line_error(run(path, "--data", root), "not one of 2 lines answers", "unknown")
     predictions(path, [TEA])
-    assert_one_line(run(path, "--data", root, "--split", "test"), "no split `test`")
+    one_line_error(run(path, "--data", root, "--split", "test"), "no split `test`")
     (root / "dev" / "task1" / "reference_output.jsonl").unlink()
-    assert_one_line(run(path, "--data", root), "no reference_output.jsonl")
-    assert_one_line(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
-    assert_one_line(run(path, "--data", root, "--chat-model", "openai:x"), "--scorer judge")
+    one_line_error(run(path, "--data", root), "no reference_output.jsonl")
+    one_line_error(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
+    one_line_error(run(path, "--data", root, "--chat-model", "openai:x"), "--scorer judge")
 
 
 # --- match ----------------------------------------------------------------------------------------
@@ -392,7 +385,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
         assert [row["error"] for row in rows].count(None) == 5
         assert all(row["result"]["prompt"].startswith("memory_pairs.v") for row in rows)
         assert rows[5]["calls"] == 0  # nothing predicted: nothing to ask
-        assert_one_line(run(*words), "already holds this run", "--resume")
+        one_line_error(run(*words), "already holds this run", "--resume")
         sick["on"] = False
         again = json.loads(run(*words, "--retry-failed").stdout)
         assert (again["sessions"], again["judge"]["unjudged"]) == (6, {})
@@ -436,13 +429,13 @@ def test_a_stopped_judge_goes_on_and_repeats_no_call(
         assert files[0] == files[1]
         assert files[1].startswith(done)
         predictions(Path(six[0]), [CAT])
-        assert_one_line(run(*broken, "--resume"), "they differ in predictions")
+        one_line_error(run(*broken, "--resume"), "they differ in predictions")
 
 
 def test_dry_run_needs_a_judge(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA])
-    assert_one_line(run(path, "--data", root, "--dry-run"), "--judge-model")
+    one_line_error(run(path, "--data", root, "--dry-run"), "--judge-model")
 
 
 # --- real data ------------------------------------------------------------------------------------

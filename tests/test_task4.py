@@ -29,7 +29,7 @@ from task4.figures import judged
 from task4.found import Stored, find, likeness, names_the_memory, recognise
 from task4.questions import questions_of
 from task4.rows import read_rows
-from tests.kit import ROOT, write_lines
+from tests.kit import ROOT, one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, scripted_server
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
@@ -72,17 +72,6 @@ def scored(*words: Any) -> Any:
     result = score(*words, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
-
-
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 def told(server: Any, folder: Path) -> list[Any]:
@@ -173,7 +162,7 @@ def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: P
         model = ["--chat-model", "openai:scripted", *told(server, tmp_path)]
         result = run(*words, *model, "--json")
         assert result.exit_code == 0, result.output
-        rows, predicted = lines(out / "rows.jsonl"), lines(out / "predictions.jsonl")
+        rows, predicted = read_lines(out / "rows.jsonl"), read_lines(out / "predictions.jsonl")
         asked = read_rows(dev, "dev").rows
         assert len(asked) == 25
         assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted]
@@ -290,7 +279,7 @@ def test_references_are_not_even_opened(root: Path, tmp_path: Path) -> None:
     with scripted_server(answers) as server:
         model = ["--chat-model", "openai:m", *told(server, tmp_path)]
         result = run("--system", "gold-memory", "--data", root, "--out", tmp_path / "gold", *model)
-    assert_one_line(result, "reference_output.jsonl:1", "not valid JSON")
+    one_line_error(result, "reference_output.jsonl:1", "not valid JSON")
 
 
 def test_the_control_is_shown_the_gold_memories_and_no_history(root: Path, tmp_path: Path) -> None:
@@ -396,7 +385,7 @@ def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
         assert held.wait(60)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        kept = lines(tmp_path / "run" / "rows.jsonl")
+        kept = read_lines(tmp_path / "run" / "rows.jsonl")
         assert [row["item"] for row in kept] == [PA, PF, MANNER]
         hung = len(server.calls)
         result = run(*words, "--out", tmp_path / "run", "--resume")
@@ -427,7 +416,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_goes_on(root: Path, tmp_path: P
         ]
         plan = json.loads(run(*words, "--dry-run", "--json").stdout)["openai:m"]
         enough = (plan["tokens_in"] + plan["tokens_out"]) // 8 + 60  # for one call and some more
-        assert_one_line(run(*words, "--max-tokens-total", enough), "budget")
+        one_line_error(run(*words, "--max-tokens-total", enough), "budget")
         assert 1 <= len(server.calls) < 8
         assert run(*words, "--resume").exit_code == 0
         assert len(server.calls) == 8
@@ -468,7 +457,7 @@ def test_a_dry_run_tells_the_calls(root: Path, tmp_path: Path) -> None:
 def test_faulty_options_of_a_run_are_one_line(
     root: Path, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    assert_one_line(run(*words, "--data", root, "--out", tmp_path / "run"), said)
+    one_line_error(run(*words, "--data", root, "--out", tmp_path / "run"), said)
 
 
 def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
@@ -478,10 +467,10 @@ def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
     for name in ("model_input.jsonl", "reference_output.jsonl"):
         (folder / name).write_text((folder.with_name("task4_ability3") / name).read_text())
     words = ["--system", "extractive", "--data", root, "--out", tmp_path / "run"]
-    assert_one_line(run(*words), f"`{VRA}` stands in ability 3 too")
+    one_line_error(run(*words), f"`{VRA}` stands in ability 3 too")
     for file in folder.iterdir():
         file.unlink()
-    assert_one_line(run(*words, "--ability", 4), "task4_ability4")
+    one_line_error(run(*words, "--ability", 4), "task4_ability4")
     assert run(*words).exit_code == 0
 
 
@@ -680,7 +669,7 @@ def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
         again = scored(path, "--data", root, *judge(server, tmp_path, "--retry-failed"))
         assert again["dimensions"]["vra"]["judge"]["score"]["mean"] == 1.0
         assert len(server.calls) == 1
-    kept = lines(tmp_path / "verdicts" / "rows.jsonl")
+    kept = read_lines(tmp_path / "verdicts" / "rows.jsonl")
     assert all(row["result"]["raw"] and row["result"]["prompt"] for row in kept)
 
 
@@ -688,7 +677,7 @@ def test_nothing_judged_is_no_score(root: Path, tmp_path: Path) -> None:
     path = predictions(tmp_path / "p.jsonl", [response(PA)])
     with scripted_server(answers, "refusal") as server:
         result = score(path, "--data", root, *judge(server, tmp_path))
-    assert_one_line(result, "none of 1 items could be judged", "refused")
+    one_line_error(result, "none of 1 items could be judged", "refused")
 
 
 def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Path) -> None:
@@ -751,7 +740,7 @@ def test_a_turn_that_the_gold_was_read_from_is_the_memory_too(root: Path, tmp_pa
     """A system that quotes the history names the memory in the user's words, not in the gold's."""
     words = ["--data", root, "--out", tmp_path / "run", "--ability", 3]
     assert run("--system", "extractive", *words).exit_code == 0
-    [row] = lines(tmp_path / "run" / "rows.jsonl")
+    [row] = read_lines(tmp_path / "run" / "rows.jsonl")
     used = row["result"]["responses"][0]["used_memory_fact"]
     assert likeness("Owns dragons, which nobody was told", used) < 0.5
     found = scored(tmp_path / "run", "--data", root)["over_personalization"]["vra"]
@@ -781,7 +770,7 @@ def test_verdicts_of_other_answers_are_not_taken_for_these(root: Path, tmp_path:
         scored(path, "--data", root, *judge(server, tmp_path))
         predictions(path, [response(PA, "another answer")])
         result = score(path, "--data", root, *judge(server, tmp_path))
-    assert_one_line(result, "they differ in answers.hash")
+    one_line_error(result, "they differ in answers.hash")
 
 
 def test_a_dry_run_of_a_judge_asks_nothing(root: Path, tmp_path: Path) -> None:
@@ -809,11 +798,11 @@ def test_faulty_input_of_a_score_is_one_line(
     root: Path, tmp_path: Path, rows: list[Any], words: list[str], said: str
 ) -> None:
     path = predictions(tmp_path / "p.jsonl", rows)
-    assert_one_line(score(path, "--data", root, *words), said)
+    one_line_error(score(path, "--data", root, *words), said)
 
 
 def test_a_folder_that_is_no_run_is_one_line(root: Path, tmp_path: Path) -> None:
-    assert_one_line(score(tmp_path, "--data", root), "neither a finished run")
+    one_line_error(score(tmp_path, "--data", root), "neither a finished run")
 
 
 def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None:
@@ -822,7 +811,7 @@ def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None
     whole = (out / "rows.jsonl").read_text(encoding="utf-8")
     for broken, said in ((whole[:-40], "rows.jsonl:6"), ("{}\n", "rows.jsonl:1: not a row")):
         (out / "rows.jsonl").write_text(broken, encoding="utf-8")
-        assert_one_line(score(out, "--data", root), said)
+        one_line_error(score(out, "--data", root), said)
 
 
 def test_the_sample_is_named_as_such(tmp_path: Path) -> None:
