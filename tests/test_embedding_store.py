@@ -156,7 +156,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     words = [sys.executable, "-c", WRITER, str(path)]
     writers = [subprocess.Popen([*words, first]) for first in ("0", "150")]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=300) for writer in writers] == [0, 0]
     texts = [f"text {i}" for i in range(455)]
     assert len(all_of(EmbeddingStore(path), texts, {"weights": "w"})) == 455
 

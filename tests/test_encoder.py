@@ -104,7 +104,7 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.stdout.split() == [str(snapshot), model_hash(resolve_model(NAME))], done.stderr
 

@@ -270,7 +270,7 @@ def _serve(port: int, folder: Path) -> Any:
 
 def _answer(index: Milvus, process: Any) -> int:
     """The number of rows, as soon as the server is up."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             return len(index)

@@ -260,7 +260,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
@@ -299,7 +299,7 @@ def test_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 2
     [line] = done.stderr.splitlines()

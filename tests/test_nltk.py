@@ -67,7 +67,7 @@ class CleanMachine:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=300,
         )
 
     def untouched(self) -> bool:

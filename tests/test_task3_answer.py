@@ -319,7 +319,7 @@ def test_killed_and_resumed_ends_alike_and_repeats_no_call(root: Path, tmp_path:
             env=dict(os.environ),
             stderr=subprocess.DEVNULL,
         )
-        assert held.wait(60)
+        assert held.wait(300)
         process.send_signal(signal.SIGKILL)
         process.wait()
         kept = len(read_lines(tmp_path / "run" / "rows.jsonl"))

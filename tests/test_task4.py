@@ -382,7 +382,7 @@ def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
             env=dict(os.environ),
             stderr=subprocess.DEVNULL,
         )
-        assert held.wait(60)
+        assert held.wait(300)
         process.send_signal(signal.SIGKILL)
         process.wait()
         kept = read_lines(tmp_path / "run" / "rows.jsonl")
