@@ -71,7 +71,7 @@ def test_the_text_shows_both_counts_and_the_ceiling(place: Path) -> None:
     text = " ".join(score(place, "q0\nq3\n").stdout.split())
     assert "all 20 queries accuracy over answered queries 0.7368 (14 / 19)" in text
     assert "without the 2 excluded, 18 queries accuracy over answered queries 0.8235" in text
-    assert "a faultless system gets 0.9000 (18 / 20) on all" in text
+    assert "a perfect system gets 0.9000 (18 / 20) on all" in text
 
 
 def test_the_ceiling_of_the_audit(write_release: WriteRelease, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_ceiling_of_the_audit(write_release: WriteRelease, tmp_path: Path) -
     rows += [{"benchmark_id": f"q{i}", "selected_memory_id": "m1"} for i in range(99)]
     write_lines(tmp_path / "p.jsonl", rows)
     result = score(tmp_path, "".join(f"q{i}\n" for i in range(99)))
-    assert "a faultless system gets 0.9357 (1441 / 1540) on all" in result.stdout
+    assert "a perfect system gets 0.9357 (1441 / 1540) on all" in result.stdout
     text = " ".join(result.stdout.split())
     assert "all 1540 queries accuracy over answered queries 0.9357 (1441 / 1540)" in text
     assert "1441 queries accuracy over answered queries 1.0000 (1441 / 1441)" in text

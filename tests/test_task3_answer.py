@@ -87,7 +87,7 @@ def test_rows_are_official_and_score_as_any_others(
     }
     assert {row["selected_memory_id"] for row in rows} == {"m2"}
     found = score.score_file(tmp_path / "run" / "predictions.jsonl", root, "dev", 7)
-    assert found["all"]["causes"]["correct"]["count"] == 12
+    assert found.all.counts.causes["correct"].count == 12
 
 
 def test_a_prompt_holds_labels_and_texts_and_nothing_stored(
@@ -298,7 +298,7 @@ def test_pools_that_were_drawn_are_scored_too(
     rows = read_lines(out / "predictions.jsonl")
     assert all(row["selected_memory_id"].startswith("drawn:") for row in rows)
     found = score.score_file(out / "predictions.jsonl", root, "dev", 7)
-    assert found["all"]["causes"]["not_in_pool"]["count"] == 8
+    assert found.all.counts.causes["not_in_pool"].count == 8
 
 
 def test_killed_and_resumed_ends_alike_and_repeats_no_call(root: Path, tmp_path: Path) -> None:

@@ -24,11 +24,16 @@ from memory_systems.turns import Turns
 from recallbed.corpus.records import Evidence, MemoryItem, Query, Task4Gold, Task4Row, Turn
 from task4 import run as run_command
 from task4 import score as score_command
-from task4.control import gold_memories
-from task4.figures import judged
-from task4.found import Stored, find, likeness, names_the_memory, recognise
-from task4.questions import questions_of
-from task4.rows import read_rows
+from task4.figures import dimension_verdicts
+from task4.gold_search import (
+    StoredMemory,
+    mutual_overlap,
+    names_the_memory,
+    recognise,
+    search_for_gold,
+)
+from task4.questions import questions_of, read_task4
+from task4.utilization import gold_memories
 from tests.kit import ROOT, one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, scripted_server
 
@@ -163,7 +168,7 @@ def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: P
         result = run(*words, *model, "--json")
         assert result.exit_code == 0, result.output
         rows, predicted = read_lines(out / "rows.jsonl"), read_lines(out / "predictions.jsonl")
-        asked = read_rows(dev, "dev").rows
+        asked = read_task4(dev, "dev").rows
         assert len(asked) == 25
         assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted]
         assert [row["item"] for row in rows] == list(asked)
@@ -237,7 +242,7 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
         1,
     )
     assert result.exit_code == 0, result.output
-    rows = read_rows(alpsbench, "dev", (1,), with_gold=True).rows
+    rows = read_task4(alpsbench, "dev", (1,), with_gold=True).rows
     assert {name for name, _ in Spy.seen} == {"open", "ingest", "respond"}
     seen: dict[str, str] = {}
     for name, given in Spy.seen:
@@ -467,7 +472,7 @@ def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
     for name in ("model_input.jsonl", "reference_output.jsonl"):
         (folder / name).write_text((folder.with_name("task4_ability3") / name).read_text())
     words = ["--system", "extractive", "--data", root, "--out", tmp_path / "run"]
-    one_line_error(run(*words), f"`{VRA}` stands in ability 3 too")
+    one_line_error(run(*words), f"`{VRA}` is in ability 3 too")
     for file in folder.iterdir():
         file.unlink()
     one_line_error(run(*words, "--ability", 4), "task4_ability4")
@@ -479,7 +484,7 @@ def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
 
 def test_dimensions_of_the_real_questions(alpsbench: Path) -> None:
     """The two kinds of preference by the gold's label, emotional intelligence by language."""
-    questions = questions_of(read_rows(alpsbench, "dev", with_gold=True).rows.values())
+    questions = questions_of(read_task4(alpsbench, "dev", with_gold=True).rows.values())
     counts = {
         name: sum(q.dimension == name for q in questions)
         for name in (
@@ -520,8 +525,8 @@ def gold(text: str = GOLD, turns: tuple[int, ...] = (1,)) -> MemoryItem:
     return MemoryItem(text, evidence=Evidence("", turns, "")) if turns else MemoryItem(text)
 
 
-def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[Stored]:
-    return [Stored(text, frozenset(turns)) for text, turns in pairs]
+def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[StoredMemory]:
+    return [StoredMemory(text, frozenset(turns)) for text, turns in pairs]
 
 
 @pytest.mark.parametrize(
@@ -537,7 +542,7 @@ def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[Stored]:
     ids=str,
 )
 def test_the_gold_memory_is_recognised_in_three_ways(
-    memories: list[Stored], by: str | None, places: set[int]
+    memories: list[StoredMemory], by: str | None, places: set[int]
 ) -> None:
     assert recognise(gold(), TURNS, memories) == (by, places)
 
@@ -548,8 +553,11 @@ def test_a_turn_that_was_said_twice_is_found_where_it_stood_first() -> None:
 
 
 def test_a_long_memory_is_not_alike_for_holding_all_words() -> None:
-    assert likeness(GOLD, f"{GOLD} and twenty other things that nobody would ever ask about") < 0.5
-    assert likeness(GOLD, GOLD) == 1.0
+    assert (
+        mutual_overlap(GOLD, f"{GOLD} and twenty other things that nobody would ever ask about")
+        < 0.5
+    )
+    assert mutual_overlap(GOLD, GOLD) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -571,7 +579,7 @@ def test_recall_is_defined_where_so_many_were_looked_for(
     hits: list[int | None], k: int, expected: bool | None
 ) -> None:
     memories = stored((GOLD, ()), ("x", ()), ("y", ()))
-    assert find(gold(), TURNS, memories, hits).within(k) is expected
+    assert search_for_gold(gold(), TURNS, memories, hits).within(k) is expected
 
 
 # --- scores ---
@@ -594,7 +602,7 @@ def test_without_a_judge_the_rest_is_reported_and_what_is_missing_is_said(
     found = scored(path, "--data", root)
     assert [what.split(":")[0] for what in found["missing"]] == [
         "no judge was named",
-        "predictions hold no hits",
+        "predictions have no hits",
     ]
     assert found["judge"] is None
     assert found["retrieval"] is None
@@ -630,14 +638,14 @@ def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Pat
         "pa": {"answered": 1},
         "pf_general": {"answered": 1},
         "pf_interaction": {"faulty": 1},
-        "vra": {"empty": 1},
+        "vra": {"null_or_empty": 1},
         "cf": {"repeated": 1},
         "ei_en": {"answered": 1, "missing": 2},
     }
-    assert {name: t["count"] for name, t in found["others"].items()} == {
+    assert {name: t["count"] for name, t in found["lines_of_no_query"].items()} == {
         "unknown": 2,
-        "unusable": 2,
-        "malformed": 1,
+        "without_benchmark_id": 1,
+        "malformed": 2,
     }
     assert found["lines"] == 12
     assert found["dimensions"]["pf_interaction"]["causes"]["faulty"]["faults"]
@@ -742,7 +750,7 @@ def test_a_turn_that_the_gold_was_read_from_is_the_memory_too(root: Path, tmp_pa
     assert run("--system", "extractive", *words).exit_code == 0
     [row] = read_lines(tmp_path / "run" / "rows.jsonl")
     used = row["result"]["responses"][0]["used_memory_fact"]
-    assert likeness("Owns dragons, which nobody was told", used) < 0.5
+    assert mutual_overlap("Owns dragons, which nobody was told", used) < 0.5
     found = scored(tmp_path / "run", "--data", root)["over_personalization"]["vra"]
     quoted = used == history("dragons")[1]
     assert found["names_the_memory"]["mean"] == float(quoted) == 1.0
@@ -785,8 +793,8 @@ def test_a_dry_run_of_a_judge_asks_nothing(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words", "said"),
     [
-        ([response("nobody")], [], "not one of 1 lines answers a question (unknown: 1)"),
-        ([["x"]], [], "malformed: 1"),
+        ([response("nobody")], [], "no line can be scored (unknown id: 1)"),
+        ([["x"]], [], "malformed line: 1"),
         ([], [], "empty"),
         ([response(PA)], ["--votes", "3"], "--judge-model"),
         ([response(PA)], ["--ability", "7"], "--ability 7"),
@@ -802,7 +810,7 @@ def test_faulty_input_of_a_score_is_one_line(
 
 
 def test_a_folder_that_is_no_run_is_one_line(root: Path, tmp_path: Path) -> None:
-    one_line_error(score(tmp_path, "--data", root), "neither a finished run")
+    one_line_error(score(tmp_path, "--data", root), "no predictions.jsonl here")
 
 
 def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None:
@@ -836,12 +844,12 @@ def test_a_selected_memory_that_was_not_extracted_is_loaded_too() -> None:
 
 
 def test_grades_have_intervals_on_their_scale_and_missing_ones_are_counted() -> None:
-    rows = read_rows(None, "dev", [5], with_gold=True).rows
+    rows = read_task4(None, "dev", [5], with_gold=True).rows
     there = list(questions_of(rows.values()))[:10]
     assert len({q.row.session_id for q in there}) > 1
     grades = [Grades(3, 3, 3 if i else None) for i in range(len(there))]
     verdicts = {q.name: Judged(one) for q, one in zip(there, grades, strict=True)}
-    found = judged("ei_en", there, verdicts)
+    found = dimension_verdicts("ei_en", there, verdicts).to_json()
     assert (found["judged"], found["missing_grades"]) == (len(there), 1)
     for name in ("resonation", "expression", "reception", "mean"):
         one = found["grades"][name]
