@@ -77,11 +77,15 @@ def test_accuracy_of_predictions_is_the_recall_where_the_gold_is_not_tied(
     clear = {row["query"]: row["above"] == 0 for row in mine if row["tied"] == 1}
     assert len(clear) > 200
     answers = [row for row in predicted if row["benchmark_id"] in clear]
-    scores = score_file(write_lines(tmp_path / "c.jsonl", answers), alpsbench, "dev", 100)["all"]
+    scores = score_file(
+        write_lines(tmp_path / "c.jsonl", answers), alpsbench, "dev", 100
+    ).to_json()["all"]
     assert scores["answered"] == len(clear)
     assert scores["causes"]["correct"]["count"] == sum(clear.values())
     share = sum(clear.values()) / len(clear)
     assert scores["accuracy_over_answered"]["mean"] == pytest.approx(share, abs=1e-6)
     # With ties, each choice is one draw from the expectation that recall@1 is.
-    whole = score_file(out, alpsbench, "dev", 100)["all"]["accuracy_over_answered"]["mean"]
+    whole = score_file(out, alpsbench, "dev", 100).to_json()["all"]["accuracy_over_answered"][
+        "mean"
+    ]
     assert whole == pytest.approx(recall[label][1], abs=0.02)
