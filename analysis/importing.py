@@ -21,7 +21,7 @@ from recallbed.corpus.jsonl import new_digest
 from recallbed.corpus.material import Material, gather
 from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.corpus.pools import Pool
-from recallbed.corpus.predictions import Prediction, meant_ids, read_predictions
+from recallbed.corpus.predictions import Prediction, Selection, meant_ids, read_selections
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App
@@ -131,10 +131,10 @@ class _Predictions:
         if material.strategy != "released":
             raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
         self.rows = {row.benchmark_id: row for row in material.data.released[size].rows}
-        self.given: dict[str, list[Prediction]] = {}
-        found = read_predictions(path)
+        self.given: dict[str, list[Prediction[Selection]]] = {}
+        found = read_selections(path)
         self.sha256 = found.sha256
-        for prediction in found.rows:
+        for prediction in found.predictions:
             if prediction.benchmark_id not in self.rows:
                 raise DataError(
                     f"`{prediction.benchmark_id}` is no query of the data",
@@ -147,10 +147,11 @@ class _Predictions:
         given = self.given.get(query.benchmark_id, [])
         if len(given) != 1:
             return "several predictions" if given else "not in the file"
-        if not given[0].selected:
+        selection = given[0].value
+        if selection is None or not selection.selected:
             return "selects nothing"
         ids = self.rows[query.benchmark_id].memory_ids
-        meant = meant_ids(given[0].selected, ids)
+        meant = meant_ids(selection.selected, ids)
         scores = np.array([memory_id in meant for memory_id in ids], np.float32)
         return (scores, len(ids) - 1) if scores.any() else "selected id not in the pool"
 

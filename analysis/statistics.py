@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ _MULTINOMIAL = 1000
 _EQUAL = 1e-12
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean with its 95 % interval, and how the interval was made."""
@@ -26,6 +28,13 @@ class Interval:
     low: float
     high: float
     method: str
+
+    def to_json(self) -> dict[str, float | str]:
+        """Return the fields, numbers with six decimals."""
+        return {k: v if isinstance(v, str) else round(v, 6) for k, v in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return f"95 % [{self.low:.4f}, {self.high:.4f}] {self.method}"
 
 
 def wilson(mean: float, n: int) -> Interval:
@@ -122,6 +131,18 @@ class Bootstrap:
 
 
 NOT_SHOWN = "not shown to differ"
+
+
+def mean_interval(
+    values: Sequence[float],
+    clusters: Sequence[str],
+    seed: int = 0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Interval | None:
+    """Return the mean with its 95 % interval over clusters, one name per value; None for none."""
+    if not values:
+        return None
+    return Bootstrap(clusters, seed).interval(np.array(values, float), bounds)
 
 
 @dataclass(frozen=True, slots=True)

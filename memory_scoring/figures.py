@@ -1,16 +1,15 @@
-"""From sessions with their pairs to figures: means over sessions, pooled counts, breakdowns."""
+"""Figures of sessions with their pairs: means over sessions, pooled counts, breakdowns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.statistics import Bootstrap, Floats
-from memory_scoring.pairs import Pair, coverage
-from memory_scoring.similar import algorithmic_score, mean_score
+from analysis.statistics import Bootstrap, Interval, mean_interval
+from memory_scoring.pairing import Pair, algorithmic_score, coverage, mean_score
 from memory_scoring.similarity import text_similarity
 from recallbed.corpus.records import MemoryItem
 
@@ -18,7 +17,7 @@ JSON = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class SessionPairs:
     """One session: its gold and predicted memories and the one-to-one pairs between them."""
 
     session: str
@@ -33,7 +32,7 @@ class Matched:
 
     @property
     def text_similarities(self) -> list[float]:
-        """Of each pair, how alike its two texts are, 0 to 1."""
+        """The similarity of the two texts of each pair, 0 to 1."""
         return [
             text_similarity(self.gold[i].text, self.predicted[j].text) for i, j, _ in self.pairs
         ]
@@ -46,71 +45,122 @@ class Matched:
         return mean_score(self.pairs), algorithmic_score(self.pairs, self.coverage[2])
 
 
-def figures(sessions: Sequence[Matched], *, graded: bool, seed: int = 0) -> dict[str, JSON]:
-    """Precision, recall and F1 averaged over sessions, each with its 95 % interval.
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Counts over all sessions together."""
 
-    `graded` adds pair score and algorithmic score, which mean something only where pairs have
-    scores of their own. All are None over no session. `text_similarity` is the mean over all pairs,
-    with an interval over sessions and the number of `pairs`: a pair may rest on label, type and
-    confidence alone. It is None over no pair.
+    gold: int
+    predicted: int
+    matched: int
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Precision, recall and F1 of the counts."""
+        values = coverage(self.matched, self.predicted, self.gold)
+        return dict(zip(("precision", "recall", "f1"), values, strict=True))
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return counts and rates."""
+        rates = {name: round(value, 6) for name, value in self.rates.items()}
+        return {
+            "gold": self.gold,
+            "predicted": self.predicted,
+            "matched": self.matched,
+            **rates,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFigures:
+    """Means over sessions with their 95 % intervals; None over no session.
+
+    `text_similarity` is the mean over all `pairs`, with an interval over sessions: a pair may rest
+    on label, type and confidence alone. None over no pair.
+    """
+
+    sessions: int
+    means: Mapping[str, Interval | None]
+    pooled: Pooled
+    text_similarity: Interval | None
+    pairs: int
+
+    def mean(self, name: str) -> float | None:
+        """Return a mean by its name, such as `f1`."""
+        found = self.means[name]
+        return None if found is None else found.mean
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the means by name, their intervals beneath `intervals`, and the rest."""
+        intervals = {name: one.to_json() for name, one in self.means.items() if one is not None}
+        means = {
+            name: intervals[name].pop("mean") if one else None for name, one in self.means.items()
+        }
+        text = self.text_similarity
+        return {
+            "sessions": self.sessions,
+            **means,
+            "intervals": intervals,
+            "pooled": self.pooled.to_json(),
+            "text_similarity": text and {**text.to_json(), "pairs": self.pairs},
+        }
+
+
+def figures(sessions: Sequence[SessionPairs], *, graded: bool, seed: int = 0) -> SessionFigures:
+    """Return precision, recall and F1 averaged over sessions.
+
+    `graded` adds pair score and algorithmic score, which need pairs with scores of their own.
     """
     names = ["precision", "recall", "f1", *(["pair_score", "algorithmic_score"] if graded else [])]
-    if not sessions:
-        return {
-            "sessions": 0,
-            **dict.fromkeys(names),
-            "intervals": {},
-            "pooled": pooled([]),
-            "text_similarity": None,
-        }
-    values = np.array([(*one.coverage, *(one.quality if graded else ())) for one in sessions])
-    bootstrap = Bootstrap([one.session for one in sessions], seed)
-    intervals = {
-        name: _interval(bootstrap, values[:, i], 100.0 if name == "algorithmic_score" else 1.0)
-        for i, name in enumerate(names)
-    }
-    return {
-        "sessions": len(sessions),
-        **{name: interval.pop("mean") for name, interval in intervals.items()},
-        "intervals": intervals,
-        "pooled": pooled(sessions),
-        "text_similarity": _text_similarity(sessions, seed),
-    }
+    means: dict[str, Interval | None] = dict.fromkeys(names)
+    if sessions:
+        values = np.array([(*one.coverage, *(one.quality if graded else ())) for one in sessions])
+        bootstrap = Bootstrap([one.session for one in sessions], seed)
+        for i, name in enumerate(names):
+            highest = 100.0 if name == "algorithmic_score" else 1.0
+            means[name] = bootstrap.interval(values[:, i], (0.0, highest))
+    texts = [(value, one.session) for one in sessions for value in one.text_similarities]
+    similarity = mean_interval([value for value, _ in texts], [name for _, name in texts], seed)
+    return SessionFigures(len(sessions), means, pooled(sessions), similarity, len(texts))
 
 
-def _text_similarity(sessions: Sequence[Matched], seed: int) -> dict[str, JSON] | None:
-    found = [(one.session, value) for one in sessions for value in one.text_similarities]
-    if not found:
-        return None
-    values = np.array([value for _, value in found])
-    return {**_interval(Bootstrap([name for name, _ in found], seed), values), "pairs": len(found)}
-
-
-def pooled(sessions: Sequence[Matched]) -> dict[str, JSON]:
-    """Counts over all sessions together, and precision, recall and F1 of these."""
-    matched = sum(len(one.pairs) for one in sessions)
-    predicted = sum(len(one.predicted) for one in sessions)
-    gold = sum(len(one.gold) for one in sessions)
-    found = dict(
-        zip(("precision", "recall", "f1"), coverage(matched, predicted, gold), strict=True)
+def pooled(sessions: Sequence[SessionPairs]) -> Pooled:
+    """Count over all sessions together."""
+    return Pooled(
+        gold=sum(len(one.gold) for one in sessions),
+        predicted=sum(len(one.predicted) for one in sessions),
+        matched=sum(len(one.pairs) for one in sessions),
     )
-    return {
-        "gold": gold,
-        "predicted": predicted,
-        "matched": matched,
-        **{name: round(value, 6) for name, value in found.items()},
-    }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """Recall of the gold memories and precision of the predicted ones of a group, over memories.
+
+    `recall` counts a gold memory that was paired with anything, `recall_as_such` one that was
+    paired with a memory of its own group. A figure over no memory is None.
+    """
+
+    gold: int
+    predicted: int
+    recall: Interval | None
+    recall_as_such: Interval | None
+    precision: Interval | None
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the counts and figures."""
+        return {
+            "gold": self.gold,
+            "predicted": self.predicted,
+            "recall": self.recall and self.recall.to_json(),
+            "recall_as_such": self.recall_as_such and self.recall_as_such.to_json(),
+            "precision": self.precision and self.precision.to_json(),
+        }
 
 
 def breakdown(
-    sessions: Sequence[Matched], group: Callable[[MemoryItem], str], seed: int = 0
-) -> dict[str, JSON]:
-    """Recall of the gold memories and precision of the predicted ones of each group.
-
-    Over memories, not over sessions. `recall` counts a gold memory that was paired with anything,
-    `recall_as_such` one that was paired with a memory of its own group. Groups by number of gold
-    memories, then by name; a figure over no memory is None.
-    """
+    sessions: Sequence[SessionPairs], group: Callable[[MemoryItem], str], seed: int = 0
+) -> dict[str, GroupFigures]:
+    """Return the figures of each group, by number of gold memories, then by name."""
     golds: dict[str, list[tuple[str, bool, bool]]] = {}
     predictions: dict[str, list[tuple[str, bool]]] = {}
     for one in sessions:
@@ -122,27 +172,15 @@ def breakdown(
             golds.setdefault(name, []).append((one.session, i in of_gold, same))
         for j, item in enumerate(one.predicted):
             predictions.setdefault(group(item), []).append((one.session, j in paired))
-    names = sorted({*golds, *predictions}, key=lambda name: (-len(golds.get(name, ())), name))
-    return {name: _group(golds.get(name, []), predictions.get(name, []), seed) for name in names}
-
-
-def _group(
-    golds: Sequence[tuple[str, bool, bool]], predictions: Sequence[tuple[str, bool]], seed: int
-) -> dict[str, JSON]:
-    found: dict[str, JSON] = {
-        **{"gold": len(golds), "predicted": len(predictions)},
-        **{"recall": None, "recall_as_such": None, "precision": None},
-    }
-    if golds:
-        bootstrap = Bootstrap([session for session, _, _ in golds], seed)
-        for at, name in ((1, "recall"), (2, "recall_as_such")):
-            found[name] = _interval(bootstrap, np.array([row[at] for row in golds], float))
-    if predictions:
-        bootstrap = Bootstrap([session for session, _ in predictions], seed)
-        found["precision"] = _interval(bootstrap, np.array([hit for _, hit in predictions], float))
+    found = {}
+    for name in sorted({*golds, *predictions}, key=lambda n: (-len(golds.get(n, ())), n)):
+        wanted, given = golds.get(name, []), predictions.get(name, [])
+        clusters = [row[0] for row in wanted]
+        found[name] = GroupFigures(
+            gold=len(wanted),
+            predicted=len(given),
+            recall=mean_interval([row[1] for row in wanted], clusters, seed),
+            recall_as_such=mean_interval([row[2] for row in wanted], clusters, seed),
+            precision=mean_interval([row[1] for row in given], [row[0] for row in given], seed),
+        )
     return found
-
-
-def _interval(bootstrap: Bootstrap, values: Floats, scale: float = 1.0) -> dict[str, JSON]:
-    found: Mapping[str, JSON] = asdict(bootstrap.interval(values, (0.0, scale)))
-    return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}

@@ -1,7 +1,7 @@
-"""Reading anyone's prediction rows of tasks 1 and 2: `{benchmark_id, memory_items}`.
+"""Predicted memory lists of tasks 1 and 2, matched with the sessions of a split.
 
-Models write all sorts of things into a memory's fields. What is no text is taken as its JSON, as
-the public scorer does, so that a list of values can still be compared.
+Models write values of any type into a memory's fields. What is not text is taken as its JSON, as in
+the public scorer, so that a list of values can still be compared.
 """
 
 from __future__ import annotations
@@ -9,125 +9,80 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import new_digest, read_jsonl
-from recallbed.corpus.predictions import Tally
-from recallbed.corpus.records import MemoryItem
-from recallbed.errors import DataError
+from recallbed.corpus.inputs import Inputs, read_inputs
+from recallbed.corpus.predictions import (
+    Matching,
+    PredictionFile,
+    Tally,
+    match_predictions,
+    read_prediction_file,
+)
+from recallbed.corpus.records import MemoryItem, Task1Row, Task2Row
+from recallbed.corpus.stream import Track
 from recallbed.harness.clean_text import clean_text
 
+Items = tuple[MemoryItem, ...]
 KEYS = ("memory_items",)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
-    """One row: the memories that it predicts, None where `fault` says what is wrong."""
-
-    line: int
-    benchmark_id: str
-    items: tuple[MemoryItem, ...] | None
-    fault: str = ""
+R = TypeVar("R", Task1Row, Task2Row)
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFile:
-    """All rows that say which session they are for, in file order, and a tally of all others.
+class MemoryList:
+    """The memories of one row; `left_out` counts members of the list that are not objects."""
 
-    `left_out` counts members of a list that are no objects; `without_value` memories without a
-    text, which are scored all the same. `mended` counts what else was put right. `digest` was fed
-    the bytes read.
+    items: Items
+    left_out: int = 0
+
+
+def read_memory_lists(source: Path, keys: Sequence[str] = KEYS) -> PredictionFile[MemoryList]:
+    """Read `{benchmark_id, memory_items}` rows; the list is under the first of `keys` present.
+
+    Raise as `read_prediction_file` does.
     """
 
-    path: Path
-    rows: list[MemoryRow] = field(default_factory=list)
-    malformed: Tally = field(default_factory=Tally)
-    nameless: Tally = field(default_factory=Tally)
-    left_out: Tally = field(default_factory=Tally)
-    without_value: Tally = field(default_factory=Tally)
-    mended: Counter[str] = field(default_factory=Counter)
-    digest: Any = field(default_factory=new_digest)
+    def parse(row: Any, fields: Fields, place: str) -> MemoryList:
+        key = next((key for key in keys if key in row), keys[0])
+        members = fields.take(row, key, list)
+        objects = [member for member in members if isinstance(member, dict)]
+        items = tuple(predicted_item(member, fields.repairs) for member in objects)
+        return MemoryList(items, len(members) - len(items))
 
-    @property
-    def sha256(self) -> str:
-        """Sixteen hex digits over the file, unpacked."""
-        return str(self.digest.hexdigest())[:16]
-
-    @property
-    def lines(self) -> int:
-        """How many lines were read, blank ones aside."""
-        return len(self.rows) + self.malformed.count + self.nameless.count
+    return read_prediction_file(source, parse)
 
 
-def read_memory_rows(path: Path, keys: Sequence[str] = KEYS) -> MemoryFile:
-    """Read every line that can be read; the memories stand under the first of `keys` that is there.
-
-    Raises DataError for a file that can't be read at all, is empty or a Git LFS pointer.
-    """
-    found = MemoryFile(path)
-
-    def malformed(error: DataError) -> None:
-        found.malformed.add(error.line or 0, fault=str(error))
-
-    for line, value in read_jsonl(path, found.mended, found.digest, malformed):
-        fields = Fields(path, line, found.mended)
-        try:
-            name = fields.text(value, "benchmark_id")
-        except DataError as error:
-            found.nameless.add(line, fault=str(error))
-            continue
-        key = next((key for key in keys if key in value), keys[0])
-        try:
-            members = fields.take(value, key, list)
-        except DataError as error:
-            found.rows.append(MemoryRow(line, name, None, str(error)))
-            continue
-        found.rows.append(MemoryRow(line, name, _items(members, line, found)))
-    return found
-
-
-def _items(members: Sequence[Any], line: int, found: MemoryFile) -> tuple[MemoryItem, ...]:
-    items = []
-    for member in members:
-        if not isinstance(member, dict):
-            found.left_out.add(line)
-            continue
-        item = predicted_item(member, found.mended)
-        if not item.text.strip():
-            found.without_value.add(line)
-        items.append(item)
-    return tuple(items)
-
-
-def predicted_item(value: Mapping[str, Any], mended: Counter[str]) -> MemoryItem:
-    """One memory as a model wrote it, whatever its fields are; `mended` counts what is no text."""
+def predicted_item(value: Mapping[str, Any], repairs: Counter[str]) -> MemoryItem:
+    """Return one memory whatever its fields hold; `repairs` counts values that are not text."""
 
     def text(key: str) -> str | None:
         raw = value.get(key)
         if raw is None:
             return None
         if not isinstance(raw, str):
-            mended[f"{key} is no text: taken as JSON"] += 1
+            repairs[f"{key} is not text: taken as JSON"] += 1
             raw = json.dumps(raw, ensure_ascii=False, sort_keys=True)
-        return clean_text(raw, mended)
+        return clean_text(raw, repairs)
 
     return MemoryItem(
         text=text("value") or "",
         id=text("memory_id"),
         label=text("label"),
         type=text("type"),
-        confidence=_confidence(value.get("confidence"), mended),
+        confidence=_confidence(value.get("confidence"), repairs),
         time_scope=text("time_scope"),
         attitude=text("preference_attitude"),
         emotion=text("emotion"),
     )
 
 
-def _confidence(raw: Any, mended: Counter[str]) -> float | None:
+def _confidence(raw: Any, repairs: Counter[str]) -> float | None:
     """A number, also one that is written as text; anything else counts as missing."""
     if raw is None:
         return None
@@ -136,6 +91,68 @@ def _confidence(raw: Any, mended: Counter[str]) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        mended["confidence is no number: taken as missing"] += 1
+        repairs["confidence is not a number: taken as missing"] += 1
         return None
     return number
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedSessions(Generic[R]):
+    """The sessions of a split, read with their references, and what a file predicts for them."""
+
+    inputs: Inputs[R]
+    matching: Matching[MemoryList]
+
+    @property
+    def rows(self) -> Mapping[str, R]:
+        """All sessions, by benchmark_id."""
+        return self.inputs.rows
+
+    @property
+    def sides(self) -> dict[str, tuple[Items, Items]]:
+        """The gold and the predicted memories of each answered session, in data order."""
+        return {name: (self.gold(name), one.items) for name, one in self.matching.values.items()}
+
+    def gold(self, name: str) -> Items:
+        """Return the gold memories of a session."""
+        gold = self.rows[name].gold
+        assert gold is not None  # rows were read with their references
+        return gold
+
+    @property
+    def left_out(self) -> Tally:
+        """Members of the lists that are not objects."""
+        return self._tally(lambda one: one.left_out)
+
+    @property
+    def without_value(self) -> Tally:
+        """Memories without text, which are scored all the same."""
+        return self._tally(lambda one: sum(not item.text.strip() for item in one.items))
+
+    def _tally(self, count: Callable[[MemoryList], int]) -> Tally:
+        tally = Tally()
+        for row in self.matching.file.predictions:
+            for _ in range(0 if row.value is None else count(row.value)):
+                tally.add(row.line)
+        return tally
+
+
+def read_sessions(
+    source: Path, data: Path | None, split: str, track: Track[R], keys: Sequence[str] = KEYS
+) -> PredictedSessions[R]:
+    """Read a split with its references and what `source`, a file or a run folder, predicts.
+
+    Raise DataError for faulty data or a split without references, and as `match_sessions` does.
+    """
+    return match_sessions(read_inputs(data, split, track, with_gold=True), source, keys)
+
+
+def match_sessions(
+    inputs: Inputs[R], source: Path, keys: Sequence[str] = KEYS
+) -> PredictedSessions[R]:
+    """Match predictions with sessions.
+
+    Raise DataError for a file that cannot be read, and UserError if no session is answered.
+    """
+    lines = {name: row.line for name, row in inputs.rows.items()}
+    return PredictedSessions(inputs, match_predictions(read_memory_lists(source, keys), lines))

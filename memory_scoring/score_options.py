@@ -27,7 +27,10 @@ class ScoreOptions:
     PANEL: ClassVar[str] = "Scoring"
     predictions: Annotated[
         Path,
-        typer.Argument(help="Rows with benchmark_id and memory_items; .jsonl or .jsonl.gz."),
+        typer.Argument(
+            metavar="RUN_OR_PREDICTIONS",
+            help="Run folder, or rows with benchmark_id and memory_items; .jsonl or .jsonl.gz.",
+        ),
     ]
     data: Data = None
     split: Split = "dev"

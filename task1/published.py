@@ -6,12 +6,12 @@ RECORDED holds a file of prediction rows a model, named like the model: `gpt-5.2
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,13 @@ from memory_scoring.score_options import Assign, AssignmentName, ScoreOptions
 from recallbed.corpus.options import Data, Split
 from recallbed.harness.app import App
 
+if TYPE_CHECKING:
+    from analysis.statistics import Interval
+    from memory_scoring.figures import GroupFigures, SessionFigures
+
 app = App()
 FIGURES = ("precision", "recall", "f1")
+KINDS = ("direct", "indirect")
 ALIKE = 0.02
 """Published F1 that differ by no more than this put two models in no order."""
 SAME = {"deepseek-v3.2": "DeepSeek Reasoner"}
@@ -36,20 +41,21 @@ PAPER_RECALL = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model: `ours` as `memory_scoring.figures` gives it, `published` by the same names.
-
-    `by_type` is our breakdown of direct and indirect memories.
-    """
+    """One model: our figures, the published ones by the same names, and ours by memory type."""
 
     model: str
-    ours: dict[str, Any]
-    published: dict[str, float]
-    by_type: dict[str, Any]
+    ours: SessionFigures
+    published: Mapping[str, float]
+    by_type: Mapping[str, GroupFigures]
+
+    def mean(self, name: str) -> float:
+        """Return our mean of a figure."""
+        return self.ours.mean(name) or 0.0
 
     @property
     def largest_difference(self) -> float:
-        """Of precision, recall and F1."""
-        return max(abs(float(self.ours[name]) - self.published[name]) for name in FIGURES)
+        """The largest difference in precision, recall and F1."""
+        return max(abs(self.mean(name) - self.published[name]) for name in FIGURES)
 
 
 @app.command(
@@ -77,8 +83,8 @@ def compare(
 
     Raises UserError where there is none, and what reading predictions and data raises.
     """
-    from memory_scoring import Matched, breakdown, figures
-    from memory_scoring.answers import sort_out
+    from memory_scoring import SessionPairs, breakdown, figures
+    from memory_scoring.predictions import match_sessions
     from memory_scoring.scoring import pair_up
     from recallbed.corpus.inputs import read_inputs
     from recallbed.corpus.task1 import TASK1
@@ -91,11 +97,12 @@ def compare(
         model = SAME.get(path.stem) or _on_board(path.stem, board)
         if model is None:
             continue
-        answers = sort_out(inputs, path)
+        answers = match_sessions(inputs, path)
         pairs, _ = pair_up(answers, ScoreOptions(path, data, split, "match", assign))
+        sides = answers.sides
         sessions = [
-            Matched(answers.rows[name].session_id, answers.gold(name), answers.items[name], its)
-            for name, its in pairs.items()
+            SessionPairs(inputs.rows[name].session_id, *sides[name], found_pairs)
+            for name, found_pairs in pairs.items()
         ]
         by_type = breakdown(sessions, lambda item: item.type or "")
         found.append(Compared(model, figures(sessions, graded=True), board[model], by_type))
@@ -122,7 +129,7 @@ def misordered(models: Sequence[Compared]) -> list[tuple[str, str]]:
         (one.model, other.model)
         for one, other in combinations(models, 2)
         if abs(gap := one.published["f1"] - other.published["f1"]) > ALIKE
-        and gap * (one.ours["f1"] - other.ours["f1"]) <= 0
+        and gap * (one.mean("f1") - other.mean("f1")) <= 0
     ]
 
 
@@ -138,16 +145,16 @@ def markdown(models: Sequence[Compared]) -> Iterator[str]:
             + [
                 cell
                 for name in FIGURES
-                for cell in (_figure(one.ours, name), f"{one.published[name]:.3f}")
+                for cell in (_figure(one, name), f"{one.published[name]:.3f}")
             ]
-            + [f"{one.ours['algorithmic_score']:.1f}", f"{one.published['algorithmic_score']:.1f}"]
+            + [f"{one.mean('algorithmic_score'):.1f}", f"{one.published['algorithmic_score']:.1f}"]
             for one in models
         ),
     )
     worst = max(models, key=lambda one: one.largest_difference)
     yield ""
     yield (
-        f"{models[0].ours['sessions']} sessions. Largest difference in precision, recall or F1:"
+        f"{models[0].ours.sessions} sessions. Largest difference in precision, recall or F1:"
         f" {worst.largest_difference:.3f} ({worst.model})."
     )
     wrong = misordered(models)
@@ -164,22 +171,23 @@ def markdown(models: Sequence[Compared]) -> Iterator[str]:
         ],
         (
             [one.model]
-            + [
-                f"{one.by_type[kind][name]['mean']:.3f}"
-                for name in ("recall", "recall_as_such")
-                for kind in ("direct", "indirect")
-            ]
+            + [_recall(one.by_type[kind].recall) for kind in KINDS]
+            + [_recall(one.by_type[kind].recall_as_such) for kind in KINDS]
             + [f"{value:.3f}" for value in PAPER_RECALL.get(one.model, ())]
             for one in models
         ),
     )
 
 
-def _figure(ours: dict[str, Any], name: str) -> str:
-    if name != "f1":
-        return f"{ours[name]:.3f}"
-    interval = ours["intervals"][name]
-    return f"{ours[name]:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
+def _recall(found: Interval | None) -> str:
+    return "-" if found is None else f"{found.mean:.3f}"
+
+
+def _figure(model: Compared, name: str) -> str:
+    interval = model.ours.means[name]
+    if name != "f1" or interval is None:
+        return f"{model.mean(name):.3f}"
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

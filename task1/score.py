@@ -1,15 +1,16 @@
-"""`python -m task1.score PREDICTIONS.jsonl`: extracted memories against the references."""
+"""`python -m task1.score PREDICTIONS`: extracted memories against the references."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from judges.options import kept_if_judged
 from memory_scoring.score_options import ScoreOptions
 from recallbed.harness.app import App
 
 if TYPE_CHECKING:
-    from memory_scoring.answers import Answers
+    from memory_scoring.predictions import PredictedSessions
+    from memory_scoring.report import MemoryReport
     from recallbed.corpus.records import Task1Row
 
 app = App()
@@ -28,32 +29,32 @@ def score(options: ScoreOptions) -> None:
     Figures are averages over sessions. Sessions without a valid row are counted by cause and left
     out of every average. A faulty line does not stop the rest.
     """
-    from memory_scoring.command import carry_out
+    from memory_scoring.scoring import print_scores
 
-    answers = _read(options)
-    carry_out(options, answers, lambda: _report(answers, options))
+    sessions = _read(options)
+    print_scores(options, sessions, lambda: _score(sessions, options))
 
 
-def score_file(options: ScoreOptions) -> dict[str, Any]:
-    """What --json prints.
+def score_file(options: ScoreOptions) -> MemoryReport[Task1Row]:
+    """Score predictions without printing.
 
-    Raises DataError for faulty data or a split without references, and UserError where no line of
-    the file answers a session, or the judge could not judge one.
+    Raise DataError for faulty data or a split without references, and UserError if no line of the
+    file answers a session, or the judge could not judge one.
     """
-    return _report(_read(options), options)
+    return _score(_read(options), options)
 
 
-def _read(options: ScoreOptions) -> Answers[Task1Row]:
-    from memory_scoring.answers import read_answers
+def _read(options: ScoreOptions) -> PredictedSessions[Task1Row]:
+    from memory_scoring.predictions import read_sessions
     from recallbed.corpus.task1 import TASK1
 
-    return read_answers(options.predictions, options.data, options.split, TASK1)
+    return read_sessions(options.predictions, options.data, options.split, TASK1)
 
 
-def _report(answers: Answers[Task1Row], options: ScoreOptions) -> dict[str, Any]:
-    from memory_scoring.scoring import score_answers
+def _score(sessions: PredictedSessions[Task1Row], options: ScoreOptions) -> MemoryReport[Task1Row]:
+    from memory_scoring.scoring import score_sessions
 
-    return score_answers(answers, options, lambda row: row.dialogue).report
+    return score_sessions(sessions, options, lambda row: row.dialogue)
 
 
 if __name__ == "__main__":

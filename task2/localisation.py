@@ -1,31 +1,31 @@
 """Whether the retriever ranks the memory that must change first.
 
-The pool is the memories that were given. Each user turn of the new dialogue is a query by itself,
-and a memory's score is its best over the turns: only one of them says what changed. The gold is
-the given memory that the references modify.
+The pool is the given memories. Each user turn of the new dialogue is a query of its own, and a
+memory's score is its best over the turns: only one of them says what changed. The gold is the given
+memory that the references modify.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from analysis.metrics import Recall, above_tied, recall_at, reciprocal_rank
-from analysis.statistics import Bootstrap, Floats
+from analysis.statistics import Interval, mean_interval
 from recallbed.corpus.records import Memory, Task2Row
 from retrievers.base import NotScored, Retriever, RetrieverError
-from task2.actions import Action, deeds
+from task2.actions import changed_positions
 
 JSON = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the memory that must change stands in one session's ranking."""
+class GoldRank:
+    """The rank of the memory that must change, in one session's pool."""
 
     session: str
     pool: int
@@ -33,18 +33,80 @@ class Place:
     tied: int
 
 
-def localisation(
-    rows: Iterable[Task2Row], label: str, retriever: Retriever, seed: int = 0
-) -> dict[str, JSON]:
-    """Recall@1 and E[RR] over sessions with one memory to change among several.
+@dataclass(frozen=True, slots=True)
+class Localisation:
+    """Ranks of one retriever over sessions with one memory to change among several.
 
     Sessions without a change, with several, or with a pool of one (where any retriever is right)
-    are counted and in no mean, and so are those that the retriever fails on, by cause, whatever it
-    raises. A session fails if one of its turns does. Raises UserError as `Retriever.results`.
+    are counted in `left_out`, those that the retriever fails on in `failed`, by cause.
+    """
+
+    retriever: str
+    settings: Mapping[str, JSON]
+    attempted: int
+    ranks: Sequence[GoldRank]
+    failed: Mapping[str, int]
+    left_out: Mapping[str, int]
+    seed: int = 0
+
+    @property
+    def recall(self) -> Interval | None:
+        """Recall@1 in expectation over ties."""
+        return self._mean([recall_at(1, rank.above, rank.tied) for rank in self.ranks])
+
+    @property
+    def reciprocal_rank(self) -> Interval | None:
+        """Reciprocal rank in expectation over ties."""
+        return self._mean([reciprocal_rank(rank.above, rank.tied) for rank in self.ranks])
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Recall@1 with the gold last, and first, among its ties."""
+        if not self.ranks:
+            return None
+        found = [Recall(1).bounds([(rank.above, rank.tied)]) for rank in self.ranks]
+        worst, best = (sum(side) / len(found) for side in zip(*found, strict=True))
+        return worst, best
+
+    @property
+    def chance(self) -> float | None:
+        """Recall@1 of a random order."""
+        pools = [1 / rank.pool for rank in self.ranks]
+        return sum(pools) / len(pools) if pools else None
+
+    def _mean(self, values: Sequence[float]) -> Interval | None:
+        return mean_interval(values, [rank.session for rank in self.ranks], self.seed)
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return counts and figures."""
+        found: dict[str, JSON] = {
+            "retriever": self.retriever,
+            "settings": dict(self.settings),
+            "attempted": self.attempted,
+            "scored": len(self.ranks),
+            "failed": dict(self.failed),
+            "left_out": dict(self.left_out),
+            "recall@1": None,
+            "reciprocal_rank": self.reciprocal_rank and self.reciprocal_rank.to_json(),
+            "chance": self.chance and round(self.chance, 6),
+        }
+        if self.recall is not None and self.bounds is not None:
+            worst, best = (round(bound, 6) for bound in self.bounds)
+            found["recall@1"] = {**self.recall.to_json(), "worst": worst, "best": best}
+            found["tied"] = sum(rank.tied > 1 for rank in self.ranks)
+        return found
+
+
+def localisation(
+    rows: Iterable[Task2Row], label: str, retriever: Retriever, seed: int = 0
+) -> Localisation:
+    """Rank the memory that must change in each session.
+
+    A session fails if one of its turns does. Raise UserError as `Retriever.results` does.
     """
     asked, left_out = [], Counter[str]()
     for row in rows:
-        targets = changed(row)
+        targets = changed_positions(row.memories, row.gold or ())
         if len(targets) != 1:
             left_out["without a change" if not targets else "several changes"] += 1
         elif len(row.memories) < 2:
@@ -58,7 +120,7 @@ def localisation(
         (query for row, _ in asked for query in _queries(row)),
         (memory for row, _ in asked for memory in _pool(row)),
     )
-    places: list[Place] = []
+    ranks: list[GoldRank] = []
     failed: Counter[str] = Counter()
     for row, target in asked:
         try:
@@ -66,33 +128,22 @@ def localisation(
         except RetrieverError as error:
             failed[error.cause] += 1
             continue
-        above, tied = above_tied(scores, target)
-        places.append(Place(row.session_id, len(row.memories), above, tied))
-    return {
-        "retriever": label,
-        "settings": dict(retriever.settings()),
-        "attempted": len(asked),
-        "scored": len(places),
-        "failed": dict(failed.most_common()),
-        "left_out": dict(left_out),
-        **_figures(places, seed),
-    }
-
-
-def changed(row: Task2Row) -> list[int]:
-    """The positions of the given memories that the references modify."""
-    found = deeds(row.memories, row.gold or ())
-    return [
-        deed.target
-        for deed in found
-        if deed.action is Action.MODIFICATION and deed.target is not None
-    ]
+        ranks.append(GoldRank(row.session_id, len(row.memories), *above_tied(scores, target)))
+    return Localisation(
+        retriever=label,
+        settings=dict(retriever.settings()),
+        attempted=len(asked),
+        ranks=ranks,
+        failed=dict(failed.most_common()),
+        left_out=dict(left_out),
+        seed=seed,
+    )
 
 
 def best_over_turns(
     retriever: Retriever, queries: Sequence[str], pool: Sequence[Memory]
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Each memory's best score over the queries, shape (len(pool),). Raises RetrieverError."""
+    """Return each memory's best score over the queries, (len(pool),). Raise RetrieverError."""
     found = []
     for result in retriever.results(queries, [pool] * len(queries)):
         if isinstance(result, NotScored):
@@ -100,30 +151,6 @@ def best_over_turns(
         found.append(np.asarray(result.scores, np.float32))
     best: np.ndarray[Any, np.dtype[np.float32]] = np.max(found, axis=0)
     return best
-
-
-def _figures(places: Sequence[Place], seed: int) -> Mapping[str, JSON]:
-    if not places:
-        return {"recall@1": None, "reciprocal_rank": None, "chance": None}
-    bootstrap = Bootstrap([place.session for place in places], seed)
-    bounds = [Recall(1).bounds([(place.above, place.tied)]) for place in places]
-    recall = np.array([recall_at(1, place.above, place.tied) for place in places])
-    ranks = np.array([reciprocal_rank(place.above, place.tied) for place in places])
-    return {
-        "recall@1": {
-            **_interval(bootstrap, recall),
-            "worst": round(sum(low for low, _ in bounds) / len(places), 6),
-            "best": round(sum(high for _, high in bounds) / len(places), 6),
-        },
-        "reciprocal_rank": _interval(bootstrap, ranks),
-        "chance": round(sum(1 / place.pool for place in places) / len(places), 6),
-        "tied": sum(place.tied > 1 for place in places),
-    }
-
-
-def _interval(bootstrap: Bootstrap, values: Floats) -> dict[str, JSON]:
-    found = asdict(bootstrap.interval(values))
-    return {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
 
 
 def _pool(row: Task2Row) -> list[Memory]:

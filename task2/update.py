@@ -15,9 +15,9 @@ from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import MemoryItem, Task2Row
 from recallbed.corpus.task2 import TASK2
+from task2.actions import UpdateAction
 
 JSON = Any
-RETENTION, ADDITION, MODIFICATION = "retention", "addition", "modification"
 SYSTEMS = {"copy": "task2.baselines:Copy", "replace": "task2.baselines:Replace"}
 
 
@@ -38,7 +38,7 @@ def update_task(options: TaskOptions) -> Task[Task2Row]:
 def update(system: MemorySystem, row: Task2Row) -> dict[str, JSON]:
     """What the system makes of the memories after the new dialogue. Raises SystemFailure.
 
-    It knows the memories as `m1` and so on in their order, since a stored id is nobody's business,
+    It sees the memories as `m1` and so on in their order, since stored ids stay with the loader,
     and so does `operations`; `given` holds the stored ids in that order, and `memory_items` the
     whole list with the ids of `with_official_ids`.
     """
@@ -56,23 +56,25 @@ def update(system: MemorySystem, row: Task2Row) -> dict[str, JSON]:
 
 def with_official_ids(
     given: Mapping[str, MemoryItem], now: Sequence[MemoryItem]
-) -> list[tuple[MemoryItem, str]]:
-    """The memories `now` with the ids that say what became of the `given`, and what that is.
+) -> list[tuple[MemoryItem, UpdateAction]]:
+    """Return the memories `now` with ids that say what became of the `given`, and the actions.
 
     Retention has the stored id, and the text as it was; modification `<id>_updated`, and another
     text; addition `m_new_<n>` from 1. A given memory that is gone was deleted.
     """
     taken = {item.id for item in given.values()}
     free = (name for n in count(1) if (name := f"m_new_{n}") not in taken)
-    named = []
+    named: list[tuple[MemoryItem, UpdateAction]] = []
+    item_id: str | None
     for item in now:
         old = given.get(item.id or "")
         if old is None:
-            named.append((replace(item, id=next(free)), ADDITION))
+            item_id, action = next(free), UpdateAction.ADDITION
         elif old.text == item.text:
-            named.append((replace(item, id=old.id or item.id), RETENTION))
+            item_id, action = old.id or item.id, UpdateAction.RETENTION
         else:
-            named.append((replace(item, id=f"{old.id or item.id}_updated"), MODIFICATION))
+            item_id, action = f"{old.id or item.id}_updated", UpdateAction.MODIFICATION
+        named.append((replace(item, id=item_id), action))
     return named
 
 
@@ -83,5 +85,5 @@ def prediction_row(row: Task2Row, result: JSON) -> dict[str, JSON]:
 
 def _summarise(results: Sequence[JSON]) -> dict[str, JSON]:
     found = Counter(action for result in results for action in result["actions"])
-    actions = {action: found[action] for action in (RETENTION, ADDITION, MODIFICATION)}
+    actions = {action.value: found[action] for action in UpdateAction}
     return {**summarise_ingests(results), "actions": actions}

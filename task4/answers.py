@@ -1,150 +1,130 @@
-"""Reading anyone's answers: what can be used, under which question, and where the rest stands."""
+"""Answers to the questions of task 4: reading a file, and verdicts on what it holds."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from judges.options import JudgeOptions
+from judges.run import Verdicts, Work, judge_all, plan_all
+from judges.utilization import UtilizationJudge
+from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import read_jsonl
-from recallbed.corpus.predictions import Tally
-from recallbed.errors import DataError
-from task4.questions import Question
+from recallbed.corpus.predictions import (
+    ANSWERED,
+    NULL_OR_EMPTY,
+    Matching,
+    PredictionFile,
+    match_predictions,
+    read_prediction_file,
+)
+from recallbed.harness.fingerprint import short_hash
+from recallbed.harness.plan import Plan
+from task4.questions import UserQuestion
 
-ANSWERED = "answered"
-CAUSES = (ANSWERED, "empty", "faulty", "repeated", "missing")
+JSON = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One answer: its text, None where `fault` says what is wrong with it.
+class GivenAnswer:
+    """One answer; `used` is the memory that it claims to use, "" for none, None if it is silent."""
 
-    `used` is the memory that it says it used, "" for none, None where it doesn't tell.
-    """
-
-    line: int
-    text: str | None
+    text: str
     used: str | None = None
-    fault: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFile:
-    """The answers of a file by (benchmark_id, query_id), and a tally of lines without one.
+def read_answers(source: Path, questions: Sequence[UserQuestion]) -> PredictionFile[GivenAnswer]:
+    """Read rows `{benchmark_id, responses: [{query_id, response, used_memory_fact}]}`.
 
-    The query_id is None where a row answers its only question without naming it.
+    `answer` is accepted for `response`, and so is a row of one question with these fields of its
+    own. Raise as `read_prediction_file` does.
     """
+    count = Counter(question.row.benchmark_id for question in questions)
+    only = {
+        question.row.benchmark_id: question.query.query_id
+        for question in questions
+        if count[question.row.benchmark_id] == 1
+    }
 
-    path: Path
-    said: dict[tuple[str, str | None], list[Said]] = field(default_factory=dict)
-    malformed: Tally = field(default_factory=Tally)
-    nameless: Tally = field(default_factory=Tally)
-    mended: Counter[str] = field(default_factory=Counter)
-    lines: int = 0
+    def members(benchmark_id: str, row: Any, fields: Fields) -> Iterator[tuple[str, str, Any]]:
+        if "responses" not in row:
+            query_id = fields.optional_text(row, "query_id")
+            name = only.get(benchmark_id, "") if query_id is None else query_id
+            yield f"{benchmark_id} {name}", "", row
+            return
+        for place, member in fields.objects(row, "responses"):
+            yield f"{benchmark_id} {fields.text(member, 'query_id', place)}", place, member
 
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a file answers. `of` holds the usable answer of each question, by its name.
-
-    `causes` maps a question's name to one of CAUSES; `others` tallies the answers and lines that
-    belong to no question.
-    """
-
-    of: Mapping[str, Said]
-    causes: Mapping[str, str]
-    lines: Mapping[str, tuple[int, ...]]
-    faults: Mapping[str, str]
-    others: Mapping[str, Tally]
+    return read_prediction_file(source, _answer, members)
 
 
-def read_answers(path: Path) -> AnswerFile:
-    """Read every row `{benchmark_id, responses: [{query_id, response, used_memory_fact}]}`.
-
-    `answer` will do for `response`; so will a row of one question that has these fields itself.
-    Raises DataError for a file that can't be read at all, is empty or a Git LFS pointer.
-    """
-    found, count = AnswerFile(path), 0
-
-    def malformed(error: DataError) -> None:
-        found.malformed.add(error.line or 0, fault=str(error))
-
-    for line, value in read_jsonl(path, found.mended, on_fault=malformed):
-        count += 1
-        fields = Fields(path, line, found.mended)
-        try:
-            name = fields.text(value, "benchmark_id")
-            members = list(_members(value, fields))
-        except DataError as error:
-            found.nameless.add(line, fault=str(error))
-            continue
-        for query_id, where, member in members:
-            said = _said(member, fields, where)
-            found.said.setdefault((name, query_id), []).append(said)
-    return AnswerFile(
-        path,
-        found.said,
-        found.malformed,
-        found.nameless,
-        found.mended,
-        count + found.malformed.count,
-    )
-
-
-def _members(value: Any, fields: Fields) -> Iterator[tuple[str | None, str, Any]]:
-    if "responses" not in value:
-        yield fields.optional_text(value, "query_id"), "row", value
-        return
-    for where, member in fields.objects(value, "responses"):
-        yield fields.text(member, "query_id", where), where, member
-
-
-def _said(member: Any, fields: Fields, where: str) -> Said:
+def _answer(member: Any, fields: Fields, place: str) -> GivenAnswer:
     key = "answer" if "response" not in member and "answer" in member else "response"
-    try:
-        text = "" if member.get(key, "") is None else fields.text(member, key, where)
-        used = fields.optional_text(member, "used_memory_fact", where)
-    except DataError as error:
-        return Said(fields.line, None, fault=str(error))
-    told = "used_memory_fact" in member
-    return Said(fields.line, text, (used or "") if told else None)
+    text = "" if member.get(key, "") is None else fields.text(member, key, place)
+    if "used_memory_fact" not in member:
+        return GivenAnswer(text)
+    return GivenAnswer(text, fields.optional_text(member, "used_memory_fact", place) or "")
 
 
-def match(file: AnswerFile, questions: Sequence[Question]) -> Answers:
-    """Every question under one cause, and what belongs to none."""
-    alone = Counter(question.row.benchmark_id for question in questions)
-    left = dict(file.said)
-    of: dict[str, Said] = {}
-    causes: dict[str, str] = {}
-    lines: dict[str, tuple[int, ...]] = {}
-    faults: dict[str, str] = {}
-    for question in questions:
-        name, row = question.name, question.row.benchmark_id
-        given = left.pop((row, question.query.query_id), [])
-        if alone[row] == 1:
-            given = [*given, *left.pop((row, None), [])]
-        cause = _cause(given)
-        causes[name] = cause
-        lines[name] = tuple(one.line for one in given) or (question.row.line,)
-        if cause == "faulty":
-            faults[name] = given[0].fault
-        if cause == ANSWERED:
-            of[name] = given[0]
-    unknown = Tally()
-    for said in left.values():
-        unknown.add(*(one.line for one in said))
-    others = {"unknown": unknown, "unusable": file.nameless, "malformed": file.malformed}
-    return Answers(of, causes, lines, faults, others)
+def match_answers(
+    file: PredictionFile[GivenAnswer], questions: Sequence[UserQuestion]
+) -> Matching[GivenAnswer]:
+    """Match answers with questions. Raise UserError if no question is answered."""
+
+    def judge(name: str, answer: GivenAnswer) -> tuple[str, str]:
+        return (ANSWERED if answer.text.strip() else NULL_OR_EMPTY), ""
+
+    return match_predictions(file, {one.name: one.row.line for one in questions}, judge)
 
 
-def _cause(given: Sequence[Said]) -> str:
-    if not given:
-        return "missing"
-    if len(given) > 1:
-        return "repeated"
-    if given[0].text is None:
-        return "faulty"
-    return ANSWERED if given[0].text.strip() else "empty"
+def judge_answers(
+    options: JudgeOptions,
+    questions: Sequence[UserQuestion],
+    answers: Mapping[str, GivenAnswer],
+    data: JSON,
+) -> Verdicts:
+    """Return the verdicts on `answers`, by the questions' names. Raise as `judge_all` does.
+
+    `data` identifies the questions in the fingerprint.
+    """
+    texts = {one.name: answers[one.name].text for one in questions if one.name in answers}
+    about = {"data": data, "answers": {"count": len(texts), "hash": short_hash(texts)}}
+    return judge_all(options, "task4", about, partial(_work, options, questions, answers))
+
+
+def plan_verdicts(
+    options: JudgeOptions, questions: Sequence[UserQuestion], answers: Mapping[str, GivenAnswer]
+) -> Mapping[str, Plan]:
+    """Return what `judge_answers` would send."""
+    return plan_all(options, partial(_work, options, questions, answers))
+
+
+def _work(
+    options: JudgeOptions,
+    questions: Sequence[UserQuestion],
+    answers: Mapping[str, GivenAnswer],
+    chat: ChatModel,
+) -> Work:
+    asked = [question for question in questions if question.name in answers]
+    kinds = sorted({judged_as(question.dimension) for question in asked})
+    judges = {kind: UtilizationJudge(chat, kind, options.votes) for kind in kinds}
+    items = {
+        question.name: partial(
+            judges[judged_as(question.dimension)],
+            question.query.text,
+            answers[question.name].text,
+            question.memory.text,
+            question.others,
+        )
+        for question in asked
+    }
+    return Work(items, {kind: dict(judge.settings()) for kind, judge in judges.items()})
+
+
+def judged_as(dimension: str) -> str:
+    """Return the judge's dimension: it finds the language of emotional intelligence itself."""
+    return "ei" if dimension.startswith("ei_") else dimension

@@ -1,85 +1,115 @@
-"""What a file of answers comes to: by dimension, each share with what it is a share of."""
+"""Figures of answers by dimension, each share with the number of answers it is over."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from analysis.metrics import Recall
-from analysis.statistics import Bootstrap
+from analysis.statistics import Interval, mean_interval
 from judges.summary import JudgeSummary, rate
 from judges.verdicts import Judged, Verdict
 from memory_scoring.similarity import token_overlap
-from recallbed.corpus.predictions import Tally
-from task4.answers import ANSWERED, CAUSES, Answers, Said
-from task4.found import ALIKE, KS, WAYS, Found, names_the_memory
-from task4.questions import DIMENSIONS, Question
+from task4.answers import GivenAnswer
+from task4.gold_search import KS, SAME_FROM, WAYS, GoldSearch, names_the_memory
+from task4.questions import DIMENSIONS, UserQuestion
 
 JSON = Any
 GRADES = ("resonation", "expression", "reception")
 UNUSED = ("vra", "cf")
-"""Where a memory is there to be left alone: one that comes from fiction, one that is a limit."""
+"""Dimensions in which the memory must not be used: it is from fiction, or it is a limit."""
 
 
-def share(values: Sequence[bool | float], clusters: Sequence[str], seed: int = 0) -> JSON:
-    """A mean with its 95 % interval over clusters, and `n`; None over nothing."""
-    if not values:
-        return None
-    found = asdict(Bootstrap(list(clusters), seed).interval(np.array(values, float)))
-    rounded = {k: v if isinstance(v, str) else round(v, 6) for k, v in found.items()}
-    return {**rounded, "n": len(values)}
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A mean with its 95 % interval over sessions, and the number of values."""
+
+    interval: Interval
+    n: int
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return mean, interval and `n`."""
+        return {**self.interval.to_json(), "n": self.n}
+
+    def __str__(self) -> str:
+        found = self.interval
+        return f"{found.mean:.4f}  95 % [{found.low:.4f}, {found.high:.4f}]  n {self.n}"
 
 
-def by_dimension(questions: Sequence[Question]) -> dict[str, list[Question]]:
-    """The questions of each dimension that has any, in the order of DIMENSIONS."""
+def share(values: Sequence[float], questions: Sequence[UserQuestion]) -> Share | None:
+    """Return the mean of one value per question; None without questions.
+
+    Intervals draw whole sessions, since the questions of a row depend on each other.
+    """
+    found = mean_interval(values, [question.row.session_id for question in questions])
+    return None if found is None else Share(found, len(values))
+
+
+def _json(found: Share | None) -> JSON:
+    return None if found is None else found.to_json()
+
+
+def by_dimension(questions: Sequence[UserQuestion]) -> dict[str, list[UserQuestion]]:
+    """Return the questions of each dimension that has any, in the order of DIMENSIONS."""
     found = {name: [q for q in questions if q.dimension == name] for name in DIMENSIONS}
     return {name: group for name, group in found.items() if group}
 
 
-def answered(questions: Sequence[Question], answers: Answers) -> dict[str, JSON]:
-    """Every question under one cause, with the lines where it stands."""
-    tallies = {cause: Tally() for cause in CAUSES}
-    for question in questions:
-        name = question.name
-        tallies[answers.causes[name]].add(*answers.lines[name], fault=answers.faults.get(name, ""))
-    return {
-        "asked": len(questions),
-        "answered": tallies[ANSWERED].count,
-        "causes": {cause: tally.as_json() for cause, tally in tallies.items()},
-    }
+@dataclass(frozen=True, slots=True)
+class DimensionVerdicts:
+    """The verdicts of one dimension: a score, or for emotional intelligence the mean grades.
 
-
-def judged(
-    dimension: str, questions: Sequence[Question], verdicts: Mapping[str, Verdict[Any]]
-) -> dict[str, JSON]:
-    """The score over what was judged, and beside it how much that was.
-
-    A yes-or-no dimension has one `score`, emotional intelligence one a grade and their `mean`.
-    Intervals draw whole sessions: the questions of a row stand or fall together.
+    `grades` also has their `mean`; `missing_grades` counts grades that the judge left out.
     """
-    there = [question for question in questions if question.name in verdicts]
-    said = [verdicts[question.name] for question in there]
-    clusters = [question.row.session_id for question in there]
 
+    summary: JudgeSummary
+    grades: Mapping[str, Share | None] | None = None
+    missing_grades: int = 0
+
+    @property
+    def shares(self) -> Mapping[str, Share | None]:
+        """What is printed: the grades, or the score."""
+        if self.grades is not None:
+            return self.grades
+        score = self.summary.score
+        return {"score": None if score is None else Share(score, self.summary.judged)}
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the counts, and the score or the grades."""
+        counts = self.summary.as_json()
+        keys = ("asked", "judged", "coverage", "unjudged", "voted", "disagreement")
+        found = {key: counts[key] for key in keys}
+        if self.grades is None:
+            score = self.summary.score
+            return {**found, "score": None if score is None else score.to_json()}
+        grades = {name: _json(one) for name, one in self.grades.items()}
+        return {**found, "grades": grades, "missing_grades": self.missing_grades}
+
+
+def dimension_verdicts(
+    dimension: str, questions: Sequence[UserQuestion], verdicts: Mapping[str, Verdict[Any]]
+) -> DimensionVerdicts:
+    """Return the score over the judged questions. Intervals draw whole sessions."""
+    asked = [question for question in questions if question.name in verdicts]
+    found = [verdicts[question.name] for question in asked]
+    clusters = [question.row.session_id for question in asked]
     if not dimension.startswith("ei_"):
-        summary = rate(said, float, clusters)
-        return _counts(summary) | {"score": _interval(summary)}
-    given = [verdict.value.given for verdict in said if isinstance(verdict, Judged)]
-    return _counts(rate(said, None, clusters)) | {
-        "grades": {name: _grade(name, said, clusters) for name in (*GRADES, "mean")},
-        "missing_grades": sum(len(GRADES) - len(grades) for grades in given),
-    }
+        return DimensionVerdicts(rate(found, float, clusters))
+    given = [verdict.value.given for verdict in found if isinstance(verdict, Judged)]
+    return DimensionVerdicts(
+        rate(found, None, clusters),
+        {name: _grade(name, found, clusters) for name in (*GRADES, "mean")},
+        sum(len(GRADES) - len(grades) for grades in given),
+    )
 
 
-def _grade(name: str, said: Sequence[Verdict[Any]], clusters: Sequence[str]) -> JSON:
-    """One grade, 1 to 5, over the answers that were given it; `n` counts them."""
+def _grade(name: str, verdicts: Sequence[Verdict[Any]], clusters: Sequence[str]) -> Share | None:
+    """One grade, 1 to 5, over the answers that have it."""
     kept = [
         (verdict, cluster)
-        for verdict, cluster in zip(said, clusters, strict=True)
+        for verdict, cluster in zip(verdicts, clusters, strict=True)
         if isinstance(verdict, Judged) and getattr(verdict.value, name) is not None
     ]
     summary = rate(
@@ -88,89 +118,135 @@ def _grade(name: str, said: Sequence[Verdict[Any]], clusters: Sequence[str]) -> 
         [cluster for _, cluster in kept],
         bounds=(1.0, 5.0),
     )
-    found = _interval(summary)
-    return None if found is None else {**found, "n": summary.judged}
+    return None if summary.score is None else Share(summary.score, summary.judged)
 
 
-def _counts(summary: JudgeSummary) -> dict[str, JSON]:
-    keys = ("asked", "judged", "coverage", "unjudged", "voted", "disagreement")
-    found = summary.as_json()
-    return {key: found[key] for key in keys}
+@dataclass(frozen=True, slots=True)
+class RetrievalFigures:
+    """Whether the store contained the gold memory, and at which rank the search found it.
+
+    `recall` at k is over the questions with a search, whose store contains the gold memory, and for
+    which at least k hits (or all memories) were looked for. `chance` is recall over the same
+    questions with the memories in random order: stores are small.
+    """
+
+    questions: int
+    nothing_stored: int
+    not_searched: int
+    gold_stored: Share | None
+    recognised_by: Mapping[str, int]
+    recall: Mapping[int, Share | None]
+    chance: Mapping[int, float | None]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return counts and shares."""
+        chance = {str(k): one and round(one, 6) for k, one in self.chance.items()}
+        return {
+            "questions": self.questions,
+            "nothing_stored": self.nothing_stored,
+            "not_searched": self.not_searched,
+            "gold_stored": _json(self.gold_stored),
+            "recognised_by": dict(self.recognised_by),
+            "recall": {str(k): _json(one) for k, one in self.recall.items()},
+            "chance": chance,
+        }
+
+    def __str__(self) -> str:
+        if self.gold_stored is None:
+            return "no answers of a run"
+        parts = [
+            f"gold memory in the store {self.gold_stored.interval.mean:.4f} of {self.questions}"
+        ]
+        for k, found in self.recall.items():
+            if found is not None:
+                chance = f"(chance {self.chance[k]:.4f})"
+                parts.append(f"recall@{k} {found.interval.mean:.4f} of {found.n} {chance}")
+        for count, name in (
+            (self.nothing_stored, "nothing stored"),
+            (self.not_searched, "not searched"),
+        ):
+            parts += [f"{name} {count}"] if count else []
+        return "; ".join(parts)
 
 
-def _interval(summary: JudgeSummary) -> JSON:
-    return (
-        None
-        if summary.score is None
-        else {k: v if isinstance(v, str) else round(v, 6) for k, v in asdict(summary.score).items()}
+def retrieval_figures(
+    questions: Sequence[UserQuestion], searches: Mapping[str, GoldSearch]
+) -> RetrievalFigures:
+    """Return the figures over the questions that a run searched for."""
+    asked = [question for question in questions if question.name in searches]
+    found = [searches[question.name] for question in asked]
+    ways = Counter(one.by for one in found)
+    recall: dict[int, Share | None] = {}
+    chance: dict[int, float | None] = {}
+    for k in KS:
+        known = [
+            (question, one, hit)
+            for question, one in zip(asked, found, strict=True)
+            if one.by is not None and one.searched and (hit := one.within(k)) is not None
+        ]
+        recall[k] = share([hit for _, _, hit in known], [question for question, _, _ in known])
+        values = [Recall(k).chance(1, one.memories) for _, one, _ in known]
+        chance[k] = sum(values) / len(values) if values else None
+    return RetrievalFigures(
+        questions=len(asked),
+        nothing_stored=sum(not one.memories for one in found),
+        not_searched=sum(bool(one.memories) and not one.searched for one in found),
+        gold_stored=share([one.by is not None for one in found], asked),
+        recognised_by={way: ways[way] for way in WAYS},
+        recall=recall,
+        chance=chance,
     )
 
 
-def retrieval(questions: Sequence[Question], found: Mapping[str, Found]) -> dict[str, JSON]:
-    """Whether the store held the gold memory, and if so at which rank the search found it.
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """How often a memory is used in a dimension in which it must not be.
 
-    `recall` at k is over the questions with a search, whose store holds the gold memory, and for
-    which at least k hits (or all memories) were looked for; `n` counts them. `chance` is what
-    recall would be over the same questions with the memories in any order: stores are small.
+    `names_a_memory` and `names_the_memory` are over the answers that say what they used: any
+    memory, or the one that the question is about. Both need the answers only, so a run and its own
+    predictions have equal shares. `memory_in_answer` is over all answers: at least half of that
+    memory's tokens are in the answer.
     """
-    there = [question for question in questions if question.name in found]
-    ways = Counter(found[question.name].by for question in there)
-    defined = [
-        question
-        for question in there
-        if found[question.name].by is not None and found[question.name].searched
-    ]
-    recall: dict[str, JSON] = {}
-    chance: dict[str, JSON] = {}
-    for k in KS:
-        within = [(question, found[question.name].within(k)) for question in defined]
-        known = [(question, hit) for question, hit in within if hit is not None]
-        clusters = [question.row.session_id for question, _ in known]
-        recall[str(k)] = share([bool(hit) for _, hit in known], clusters)
-        by_chance = [Recall(k).chance(1, found[question.name].memories) for question, _ in known]
-        chance[str(k)] = round(sum(by_chance) / len(by_chance), 6) if by_chance else None
-    return {
-        "questions": len(there),
-        "nothing_stored": sum(not found[q.name].memories for q in there),
-        "not_searched": sum(
-            bool(found[q.name].memories) and not found[q.name].searched for q in there
+
+    answered: int
+    tell_what_they_used: int
+    names_a_memory: Share | None
+    names_the_memory: Share | None
+    memory_in_answer: Share | None
+
+    @property
+    def shares(self) -> dict[str, Share | None]:
+        """The three shares by name."""
+        names = ("names_a_memory", "names_the_memory", "memory_in_answer")
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return counts and shares."""
+        return {
+            "answered": self.answered,
+            "tell_what_they_used": self.tell_what_they_used,
+            **{name: _json(found) for name, found in self.shares.items()},
+        }
+
+
+def memory_use(questions: Sequence[UserQuestion], answers: Mapping[str, GivenAnswer]) -> MemoryUse:
+    """Return how often the answers use a memory."""
+    answered = [question for question in questions if question.name in answers]
+    telling = [question for question in answered if answers[question.name].used is not None]
+
+    def over(
+        group: Sequence[UserQuestion], value: Callable[[UserQuestion, GivenAnswer], bool]
+    ) -> Share | None:
+        return share([value(question, answers[question.name]) for question in group], group)
+
+    return MemoryUse(
+        answered=len(answered),
+        tell_what_they_used=len(telling),
+        names_a_memory=over(telling, lambda _, answer: bool((answer.used or "").strip())),
+        names_the_memory=over(
+            telling, lambda q, answer: names_the_memory(answer.used or "", q.memory, q.row.history)
         ),
-        "gold_stored": share(
-            [found[q.name].by is not None for q in there], [q.row.session_id for q in there]
+        memory_in_answer=over(
+            answered, lambda q, answer: token_overlap(q.memory.text, answer.text) >= SAME_FROM
         ),
-        "recognised_by": {way: ways[way] for way in WAYS},
-        "recall": recall,
-        "chance": chance,
-    }
-
-
-def over_personalization(
-    questions: Sequence[Question], said: Mapping[str, Said]
-) -> dict[str, JSON]:
-    """How often a memory is used in a dimension where it must not be, each share with its `n`.
-
-    `names_a_memory` and `names_the_memory` are over the answers that tell what they used: any
-    memory, or the one that the question is about (`task4.found.names_the_memory`). Both rest on
-    the answers alone, so a run and its own predictions have equal shares. `memory_in_answer` is
-    over all answers: at least half of that memory's words are in the answer.
-    """
-    there = [question for question in questions if question.name in said]
-    tell = [question for question in there if said[question.name].used is not None]
-
-    def names_it(question: Question) -> bool:
-        return names_the_memory(
-            said[question.name].used or "", question.memory, question.row.history
-        )
-
-    def over(group: Sequence[Question], value: Callable[[Question], bool]) -> JSON:
-        return share([value(q) for q in group], [q.row.session_id for q in group])
-
-    return {
-        "answered": len(there),
-        "tell_what_they_used": len(tell),
-        "names_a_memory": over(tell, lambda q: bool((said[q.name].used or "").strip())),
-        "names_the_memory": over(tell, names_it),
-        "memory_in_answer": over(
-            there, lambda q: token_overlap(q.memory.text, said[q.name].text or "") >= ALIKE
-        ),
-    }
+    )

@@ -9,12 +9,13 @@ from typing import Any
 from memory_systems.base import MemorySystem, SystemFailure
 from memory_systems.options import TaskOptions
 from memory_systems.run import Task, ingest_result, summarise_ingests
-from recallbed.corpus.records import Query, Task4Row
-from task4.control import CONTROL, load_gold
-from task4.rows import read_rows
+from recallbed.corpus.records import MemoryItem, Query, Task4Row
+from task4.questions import read_task4
 
 JSON = Any
 SYSTEMS = {"extractive": "task4.extractive:Extractive"}
+CONTROL = "gold-memory"
+"""The paper's control: the model sees the question with the gold memories."""
 
 
 def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Task[Task4Row]:
@@ -23,7 +24,7 @@ def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Tas
     References aren't opened, so that no gold can reach a system, but for `gold-memory`.
     """
     control = options.system == CONTROL
-    found = read_rows(
+    found = read_task4(
         options.data.data, options.data.split, abilities, options.data.limit, with_gold=control
     )
     return Task(
@@ -44,9 +45,24 @@ def use_history(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
 
 
 def use_gold(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
-    """How the system answers when it remembers what the reference does. Raises SystemFailure."""
-    load_gold(system, row)
+    """Return how the system answers with the reference's memories. Raise SystemFailure.
+
+    Nothing else in this task hands gold to a system.
+    """
+    system.load(gold_memories(row))
     return answer_all(system, row, ingest_result(system, ()))
+
+
+def gold_memories(row: Task4Row) -> list[MemoryItem]:
+    """Return all that the reference read from the history; first the selected one if not among it.
+
+    The paper shows "the ground-truth memories", in the plural. Raise ValueError without reference.
+    """
+    if row.gold is None:
+        raise ValueError(f"{row.benchmark_id} has no reference")
+    known = {item.text for item in row.gold.memories}
+    missing = [] if row.gold.selected.text in known else [row.gold.selected]
+    return [*missing, *row.gold.memories]
 
 
 def answer_all(system: MemorySystem, row: Task4Row, known: Mapping[str, JSON]) -> dict[str, JSON]:

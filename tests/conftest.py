@@ -10,10 +10,11 @@ from tests import kit
 from tests.kit import ROOT, WriteRelease
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Never the user's own store; commands that the tests start share one.
-_cache = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
-os.environ["RECALLBED_STORE"] = f"{_cache.name}/embeddings.sqlite"
-os.environ["RECALLBED_REPLIES"] = f"{_cache.name}/replies.sqlite"
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the process above them made
+    # Never the user's own store; commands that the tests start share one.
+    _cache = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
+    os.environ["RECALLBED_STORE"] = f"{_cache.name}/embeddings.sqlite"
+    os.environ["RECALLBED_REPLIES"] = f"{_cache.name}/replies.sqlite"
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ def _parse(command: Any, words: list[str], whole: bool, parent: Any = None) -> N
         # Click's own class lies in click or in typer, by the version of typer.
         if not hasattr(error, "format_message"):
             raise
-        if whole or not error.format_message().startswith("Missing argument"):
+        if whole or not error.format_message().startswith("Missing"):
             raise ValueError(error.format_message()) from None
 
 

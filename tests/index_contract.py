@@ -63,13 +63,13 @@ class IndexContract(ABC):
             assert keys == sorted(keys)
             assert set(hit.ids.tolist()) <= set(self.ids().tolist())
 
-    def test_row_25_k_past_the_end_gives_fewer_hits_and_no_padding(self, index: Any) -> None:
+    def test_k_past_the_end_gives_fewer_hits_and_no_padding(self, index: Any) -> None:
         for hit in self.ask(index, self.count + 50):
             assert len(hit.ids) <= self.count
             assert (hit.ids >= 2**40).all()
             assert np.isfinite(hit.scores).all()
 
-    def test_row_26_an_empty_index_has_no_hits(self) -> None:
+    def test_an_empty_index_has_no_hits(self) -> None:
         for number in (1, 20):
             hits = self.make().search(self.items(0, number), 5)
             assert [len(hit.ids) for hit in hits] == [0] * number
@@ -97,7 +97,7 @@ class IndexContract(ABC):
     def test_no_question_no_answer(self, index: Any) -> None:
         assert index.search(self.items(0, 1)[:0], 5) == []
 
-    def test_row_30_the_first_hits_are_the_start_of_more_hits(self, index: Any) -> None:
+    def test_the_first_hits_are_the_start_of_more_hits(self, index: Any) -> None:
         if index.exact:
             for few, many in zip(self.ask(index, 5), self.ask(index, 50), strict=True):
                 assert few.ids.tolist() == many.ids[:5].tolist()
@@ -113,7 +113,7 @@ class IndexContract(ABC):
         with pytest.raises(IndexingError, match="k "):
             self.ask(index, k)
 
-    def test_row_28_an_id_given_twice_is_refused(self) -> None:
+    def test_an_id_given_twice_is_refused(self) -> None:
         index = self.make()
         with pytest.raises(RepeatedId, match="id 7 "):
             index.build([7, 3, 7], self.items(0, 3))
@@ -148,7 +148,7 @@ class IndexContract(ABC):
         assert [p.name for p in tmp_path.iterdir()] == ["index"]
 
     @pytest.mark.parametrize("what", ["nothing", "empty", "text", "pointer", "folder"])
-    def test_row_34_what_is_no_index_is_named(self, tmp_path: Path, what: str) -> None:
+    def test_what_is_no_index_is_named(self, tmp_path: Path, what: str) -> None:
         if not self.single_file:
             pytest.skip("not kept in a file of ours")
         path = tmp_path / "index"
@@ -168,7 +168,7 @@ class IndexContract(ABC):
         if what == "pointer":
             assert "Git LFS pointer" in str(caught.value)
 
-    def test_row_34_any_damage_is_named_before_it_is_read(self, index: Any, tmp_path: Path) -> None:
+    def test_any_damage_is_named_before_it_is_read(self, index: Any, tmp_path: Path) -> None:
         if not self.single_file:
             pytest.skip("not kept in a file of ours")
         path = tmp_path / "index"
@@ -245,7 +245,7 @@ class MutableIndexContract(IndexContract):
         index.add([chosen], other)
         assert index.search(other, 1)[0].ids.tolist() == [chosen]
 
-    def test_row_28_an_id_that_is_there_is_refused_and_nothing_added(self, index: Any) -> None:
+    def test_an_id_that_is_there_is_refused_and_nothing_added(self, index: Any) -> None:
         with pytest.raises(RepeatedId, match=str(self.ids()[4])):
             index.add([1, self.ids()[4]], self.items(1, 2))
         assert len(index) == self.count

@@ -170,7 +170,7 @@ def test_unjudged_items_have_their_own_counts() -> None:
     assert found["confusion"] == [[0, 0], [1, 1]]
 
 
-def test_hard_case_45_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
+def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
     a = write(
         tmp_path / "a.jsonl",
         [

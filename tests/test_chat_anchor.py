@@ -1,4 +1,4 @@
-"""Which JSON of a reply is the answer. Hard cases 39, 40, 44."""
+"""Which JSON of a reply is the answer."""
 
 import json
 
@@ -147,7 +147,7 @@ def test_no_pattern_is_tried_from_every_place(reply: str) -> None:
         (f"[2] is good.\n{ANSWER}\n[1]", ANSWER),
     ],
 )
-def test_prose_fences_and_echoes_hard_cases_40_and_44(reply: str, wanted: str | None) -> None:
+def test_prose_fences_and_echoes(reply: str, wanted: str | None) -> None:
     assert raw(reply) == wanted
 
 
@@ -209,7 +209,7 @@ def said(text: str) -> RawReply:
     return RawReply(text, Usage(1, 10, 2))
 
 
-def test_values_come_as_the_model_gave_them_hard_case_39() -> None:
+def test_values_come_as_the_model_gave_them() -> None:
     """Numbers out of range are the caller's to drop; a string of digits is a number."""
     for text, order in (("[0]", [0]), ("[-2]", [-2]), ("[4]", [4]), ('["2"]', [2])):
         end, _ = talk([said(f'{{"order": {text}}}')])  # type: ignore[misc]

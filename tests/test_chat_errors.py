@@ -239,7 +239,7 @@ def test_a_hanging_server_is_asked_many_at_once_though_its_format_is_unknown() -
     def choose(call: Call) -> str:
         if call.prompt.startswith("first"):
             return "status 500"
-        gate.wait(timeout=60)
+        gate.wait(timeout=300)
         return "perfect"
 
     requests = [ask("first", Order), *(ask(f"number {i}", Order) for i in range(4))]
@@ -258,7 +258,7 @@ def test_the_format_is_looked_for_by_others_while_the_first_call_is_repeated() -
         if call.prompt.startswith("first"):
             if call.times == 1:
                 return "status 503"
-            assert other.wait(timeout=60)
+            assert other.wait(timeout=300)
         else:
             other.set()
         return "perfect"
@@ -281,7 +281,7 @@ def test_who_looked_for_the_format_in_vain_rests_on_the_one_that_others_found(
         if call.prompt.startswith("vague"):
             both.set()
             return "no json"
-        assert both.wait(timeout=60)
+        assert both.wait(timeout=300)
         return "perfect"
 
     requests = [ask(text, Order) for text in ("first", "good", "vague")]

@@ -1,4 +1,4 @@
-"""Memories and answers in a prompt are data. Hard case 44."""
+"""Memories and answers in a prompt are data."""
 
 import re
 
@@ -34,7 +34,7 @@ MARKS = re.compile(
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
-def test_no_memory_closes_or_forges_the_fence_hard_case_44(text: str) -> None:
+def test_no_memory_closes_or_forges_the_fence(text: str) -> None:
     texts = ["an honest memory", text]
     fence = fence_for(texts)
     # The worst a text can do: hold the very marks of its prompt.

@@ -208,7 +208,7 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, words: str) -> None:
         read_prices(tmp_path / "absent.toml")
 
 
-def test_token_estimates_are_not_too_low_hard_case_43() -> None:
+def test_token_estimates_are_not_too_low() -> None:
     """Four characters a token would take the Chinese memories for a quarter of what they are."""
     english = "The user keeps two cats and waters the plants on Sundays. " * 5
     chinese = "用户养了两只猫，每个星期天都会给阳台上的花浇水。" * 12

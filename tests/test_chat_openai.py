@@ -101,7 +101,7 @@ def test_replies(behaviour: str, order: list[int], rung: Rung, calls: int) -> No
         ("cut", Cause.CONNECTION, 3),
     ],
 )
-def test_failures_are_typed_hard_cases_40_and_41(behaviour: str, cause: Cause, calls: int) -> None:
+def test_failures_are_typed(behaviour: str, cause: Cause, calls: int) -> None:
     with serving(behaviour) as server, client(server) as model:
         failure = model.complete(ask())
         assert isinstance(failure, Failure), failure
@@ -226,7 +226,7 @@ def test_retry_after_is_waited_for_and_counted_as_one_reply() -> None:
     assert arrivals[1] - arrivals[0] >= 1.0
 
 
-def test_rate_limits_are_failures_beside_the_rest_hard_case_46() -> None:
+def test_rate_limits_are_failures_beside_the_rest() -> None:
     limited = {"Rank 2.", "Rank 5.", "Rank 8."}
 
     def choose(call: Call) -> str:
@@ -245,7 +245,7 @@ def test_answers_come_in_order_and_calls_overlap_within_the_bound() -> None:
     gate = threading.Barrier(3)
 
     def choose(call: Call) -> str:
-        gate.wait(timeout=30)  # breaks, and so fails, unless three calls are here together
+        gate.wait(timeout=300)  # breaks, and so fails, unless three calls are here together
         return "perfect"
 
     def answer(call: Call) -> str:

@@ -14,7 +14,7 @@ from recallbed.harness.app import one_line_errors
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import WriteRelease, one_line_error, sweep_config
 
 MINE = """
 from retrievers import Retriever
@@ -56,16 +56,6 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
 
 def sweep(*words: str) -> Result:
     return CliRunner().invoke(sweep_app, ["--data", "release", "--distractors", "4,8", *words])
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    for word in said:
-        assert word in result.stderr
 
 
 MISTAKES = {
@@ -128,7 +118,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_2(place: Path, mistake: str) -> None:
     words, said = MISTAKES[mistake]
-    assert_one_line(sweep(*words), *said)
+    one_line_error(sweep(*words), *said)
     assert not list(place.glob("**/rows.jsonl")), "a refusal must leave no rows"
     assert (place / "file").read_text() == "mine"
 
@@ -164,7 +154,7 @@ def test_faulty_data_is_one_line_with_file_and_line(place: Path) -> None:
     path = place / "release" / "dev" / "task3" / "d4" / "model_input.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], "{", *lines[2:]]) + "\n")
-    assert_one_line(sweep("--retriever", "bm25"), "model_input.jsonl:3: not valid JSON")
+    one_line_error(sweep("--retriever", "bm25"), "model_input.jsonl:3: not valid JSON")
 
 
 def test_nothing_scored_is_one_line_and_exit_2(place: Path) -> None:
@@ -175,7 +165,7 @@ def test_nothing_scored_is_one_line_and_exit_2(place: Path) -> None:
         "        raise RetrieverError('over\\nquota')\n"
     )
     result = sweep("--retriever", "dead:Dead", "--out", "run", "--json", "--keep-going")
-    assert_one_line(result, "not one of 12 rows could be scored (over quota: 12)")
+    one_line_error(result, "not one of 12 rows could be scored (over quota: 12)")
 
 
 def test_json_prints_exactly_the_summary_file(place: Path) -> None:
@@ -250,7 +240,7 @@ def test_a_mistake_of_curves_is_one_line_and_exit_2(place: Path, mistake: str) -
     (place / "empty" / "manifest.json").write_bytes((place / "run/manifest.json").read_bytes())
     (place / "empty" / "rows.jsonl").touch()
     words, said = CURVE_MISTAKES[mistake]
-    assert_one_line(CliRunner().invoke(curves_app, words), *said)
+    one_line_error(CliRunner().invoke(curves_app, words), *said)
     assert not list(place.glob("*.png"))
 
 

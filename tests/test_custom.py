@@ -29,7 +29,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config, write_lines
+from tests.kit import one_line_error, rows_of, sweep_config, write_lines
 from tests.test_resume import (
     PROMISED,
     SLOW,
@@ -102,20 +102,6 @@ def report(data: Path, out: Path, **options: Any) -> SweepSummary:
 
 def command(*words: object) -> Result:
     return CliRunner().invoke(sweep_app, ["--retriever", "overlap", *map(str, words)])
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    for word in said:
-        assert word in result.stderr, result.stderr
-
-
-def rows_of(run: Path) -> list[Row]:
-    return [json.loads(line) for line in (run / "rows.jsonl").read_bytes().splitlines()]
 
 
 # The form
@@ -193,9 +179,7 @@ def content(file: CustomFile) -> Any:
     ],
     ids=["BOM", "CRLF", "no last line feed", "all three", "blank lines"],
 )
-def test_row_60_text_as_it_comes(
-    write: Write, tmp_path: Path, change: Callable[[bytes], bytes]
-) -> None:
+def test_text_as_it_comes(write: Write, tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     path = write(*several())
     plain = load_custom(path)
     path.write_bytes(change(path.read_bytes()))
@@ -206,16 +190,14 @@ def test_row_60_text_as_it_comes(
     assert content(load_custom(zipped)) == content(plain)
 
 
-def test_row_61_a_line_ends_at_a_line_feed_only(write: Write) -> None:
+def test_a_line_ends_at_a_line_feed_only(write: Write) -> None:
     text = "a\u2028b\u2029c\x85d\x0be"
     path = write(small(query=text))
     path.write_text(json.dumps(small(query=text), ensure_ascii=False) + "\n", "utf-8", newline="")
     assert [row.query for row in load_custom(path).file.rows] == [text]
 
 
-def test_row_62_lone_surrogates_and_nul_are_mended_and_counted(
-    write: Write, tmp_path: Path
-) -> None:
+def test_lone_surrogates_and_nul_are_mended_and_counted(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text(
         r'{"query": "a \ud83d b", "memories": ["1 \u0000", "2 \ud83d\udc4d"], "gold": 0,'
@@ -282,7 +264,7 @@ def test_a_fault_is_one_line_with_file_and_line(write: Write, tmp_path: Path, fa
     value, said = FAULTS[fault]
     path = write(small(id="first"), value, small(id="last"))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}:2: ", *said)
+    one_line_error(result, f"{path}:2: ", *said)
     assert not (tmp_path / "run").exists()
 
 
@@ -301,25 +283,25 @@ def test_a_line_that_is_no_json(write: Write, tmp_path: Path, fault: str) -> Non
     line, said = LINES[fault]
     path = write(small())
     path.write_bytes(path.read_bytes() + line + b"\n")
-    assert_one_line(command("--data", path, "--out", tmp_path / "run"), f"{path}:2: ", *said)
+    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}:2: ", *said)
 
 
 @pytest.mark.parametrize(
     ("one", "other", "name"),
     [("a", "a", "a"), (5, "5", "5"), ("2", None, "2"), ("\x00", "\ufffd", "\ufffd")],
 )
-def test_row_57_an_id_that_stands_twice_is_named_with_both_lines(
+def test_an_id_that_stands_twice_is_named_with_both_lines(
     write: Write, tmp_path: Path, one: Any, other: Any, name: str
 ) -> None:
     path = write(small(id=one), small(id=other))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}:2: id `{name}` stands on line 1 already")
+    one_line_error(result, f"{path}:2: id `{name}` stands on line 1 already")
 
 
 def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
     path = write(small([]), small([]))
     result = command("--data", path, "--out", tmp_path / "run")
-    assert_one_line(result, f"{path}: none of 2 rows has a gold", "`gold`")
+    one_line_error(result, f"{path}: none of 2 rows has a gold", "`gold`")
     assert not (tmp_path / "run").exists()
 
 
@@ -335,23 +317,23 @@ def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
     ids=["LFS", "LFS behind a BOM", "nothing", "blank lines", "a BOM"],
 )
 @pytest.mark.parametrize("name", ["my.jsonl", "my.jsonl.gz"])
-def test_row_56_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
+def test_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(raw) if name.endswith("gz") and b"git-lfs" not in raw else raw)
-    assert_one_line(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
+    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
     assert not (tmp_path / "run").exists()
 
 
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
-    assert_one_line(command("--data", tmp_path / "no.jsonl"), "no.jsonl: cannot be read", "No such")
+    one_line_error(command("--data", tmp_path / "no.jsonl"), "no.jsonl: cannot be read", "No such")
     (tmp_path / "folder.jsonl").mkdir()
-    assert_one_line(command("--data", tmp_path / "folder.jsonl"), "folder.jsonl: cannot be read")
+    one_line_error(command("--data", tmp_path / "folder.jsonl"), "folder.jsonl: cannot be read")
     whole = gzip.compress(write(*[small() for _ in range(500)]).read_bytes())
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(whole[: len(whole) // 2])
-    assert_one_line(command("--data", cut), "cut.jsonl.gz", "cannot be read")
+    one_line_error(command("--data", cut), "cut.jsonl.gz", "cannot be read")
     cut.write_bytes(b"not gzip at all")
-    assert_one_line(command("--data", cut), "cut.jsonl.gz: cannot be read")
+    one_line_error(command("--data", cut), "cut.jsonl.gz: cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +351,7 @@ def test_sizes_that_cannot_be_had(
 ) -> None:
     path = write(*several())
     result = command("--data", path, "--out", tmp_path / "run", *words)
-    assert_one_line(result, str(path), *said)
+    one_line_error(result, str(path), *said)
     assert not (tmp_path / "run").exists()
 
 
@@ -501,14 +483,14 @@ def test_a_constant_scorer_gets_chance_in_every_figure(write: Write, tmp_path: P
     assert cell["all_tied"] == 3
 
 
-def test_row_59_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
+def test_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
     found = report(write(*several()), tmp_path / "run", ks=(1, 4))
     summary = found.to_json()
     assert summary["cells"][0]["recall"]["4"]["trivial"]
     assert "R@4 is trivial, k >= pool of 4" in "\n".join(remarks(found))
 
 
-def test_row_49_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
+def test_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
     path = write(*several())
     result = command("--data", path, "--out", tmp_path / "run", "--k", "1", "--json")
     assert result.exit_code == 0, result.output
@@ -672,7 +654,7 @@ def test_a_changed_line_is_other_data(write: Write, tmp_path: Path) -> None:
             *("--out", str(tmp_path / "run"), "--resume"),
         ],
     )
-    assert_one_line(result, "they differ in data.sha256")
+    one_line_error(result, "they differ in data.sha256")
 
 
 def test_compare_and_curves_read_such_a_run(write: Write, tmp_path: Path) -> None:

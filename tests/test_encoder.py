@@ -104,7 +104,7 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.stdout.split() == [str(snapshot), model_hash(resolve_model(NAME))], done.stderr
 
@@ -366,7 +366,7 @@ def test_the_second_of_two_writers_takes_the_vector_of_an_equal_input(tmp_path: 
 def test_weights_kept_in_half_precision_run_in_the_precision_that_is_recorded(
     tmp_path: Path, dtype: str
 ) -> None:
-    """Rows 19, 20: a record that says float32 must be of vectors computed in float32."""
+    """A record that says float32 must be of vectors computed in float32."""
     import torch
     from sentence_transformers import SentenceTransformer
 

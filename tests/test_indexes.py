@@ -39,13 +39,13 @@ class Dense(MutableIndexContract):
     def items(self, seed: int, count: int) -> Any:
         return unit_vectors(seed, max(count, 400))[:count]
 
-    def test_row_31_both_widths_and_the_model_are_named(self, index: Any) -> None:
+    def test_both_widths_and_the_model_are_named(self, index: Any) -> None:
         for call in (lambda v: index.add(np.arange(3), v), lambda v: index.search(v, 1)):
             with pytest.raises(WrongWidth, match=rf"width 20 .* width {WIDTH}, made by a-model"):
                 call(unit_vectors(0, 3, 20))  # type: ignore[no-untyped-call]
         assert len(index) == self.count
 
-    def test_row_27_a_vector_that_is_not_finite_is_named(self, index: Any) -> None:
+    def test_a_vector_that_is_not_finite_is_named(self, index: Any) -> None:
         vectors = np.array(self.items(0, self.count))
         vectors[2, 3] = np.nan
         empty = self.make()
@@ -113,7 +113,7 @@ class Dense(MutableIndexContract):
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_row_29_a_cosine_may_pass_one_by_a_hair(self, index: Any) -> None:
+    def test_a_cosine_may_pass_one_by_a_hair(self, index: Any) -> None:
         best = [hit.scores[0] for hit in self.ask(index, 1, self.count)]
         assert max(best) <= 1 + (1e-5 if index.kind != "ivfpq" else 0.1)
 
@@ -194,11 +194,9 @@ def reference(vectors: Any, query: Any, ids: Any, k: int) -> list[int]:
 
 @pytest.mark.parametrize("library", ["faiss", "numpy"])
 @pytest.mark.parametrize("k", [1, 5, 17, 60, 500])
-def test_row_30_flat_is_exact_with_any_ties(
-    monkeypatch: pytest.MonkeyPatch, library: str, k: int
-) -> None:
+def test_flat_is_exact_with_any_ties(monkeypatch: pytest.MonkeyPatch, library: str, k: int) -> None:
     if library == "numpy":
-        monkeypatch.setitem(sys.modules, "faiss", None)  # row 33: the documented way around FAISS
+        monkeypatch.setitem(sys.modules, "faiss", None)  # the documented way around FAISS
     vectors = unit_vectors(0, 500)
     vectors[3], vectors[50] = vectors[7], vectors[7]
     vectors[100:200] = vectors[100]
@@ -210,7 +208,7 @@ def test_row_30_flat_is_exact_with_any_ties(
         assert hit.ids.tolist() == reference(vectors, query, ids, k)
 
 
-def test_row_30_flat_is_exact_where_rounding_decides() -> None:
+def test_flat_is_exact_where_rounding_decides() -> None:
     """Long vectors nearly at right angles to the query: float32 knows little of their products."""
     rng = np.random.default_rng(0)
     query = (1000 * rng.standard_normal(384)).astype(np.float32)
@@ -239,7 +237,7 @@ def test_flat_stays_exact_through_adding_and_removing() -> None:
         assert index.search(query, 9)[0].ids.tolist() == expected
 
 
-def test_row_33_without_faiss_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faiss_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     for kind in ("hnsw", "ivfpq"):
         with pytest.raises(IndexingError, match=r"recallbed\[index\]"):
@@ -420,7 +418,7 @@ def test_a_rebuild_that_fails_keeps_the_old_graph(monkeypatch: pytest.MonkeyPatc
 # --- IVF-PQ
 
 
-def test_row_32_too_few_points_are_refused_with_the_number_needed() -> None:
+def test_too_few_points_are_refused_with_the_number_needed() -> None:
     with pytest.raises(TooFewPoints, match="9984 are needed"):
         IVFPQ(WIDTH).build(np.arange(101), unit_vectors(0, 101))
     index = IVFPQ(WIDTH, lists=512)
@@ -521,7 +519,7 @@ def test_a_lexical_index_with_tokens_of_an_earlier_version_is_refused(
         Lexical.load(tmp_path / "index")
 
 
-def test_row_34_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = Flat(WIDTH)
     index.build([1], unit_vectors(0, 1))
     with monkeypatch.context() as patch:

@@ -179,7 +179,7 @@ def test_what_cant_be_asked_is_a_users_mistake() -> None:
         (["yes"], None),
     ],
 )
-def test_hard_case_45_a_verdict_is_a_whole_value(said: JSON, value: bool | None) -> None:
+def test_a_verdict_is_a_whole_value(said: JSON, value: bool | None) -> None:
     with (
         scripted_server(lambda call: {"evidence": "e", "verdict": said}) as server,
         model(server) as chat,
@@ -194,7 +194,7 @@ def test_hard_case_45_a_verdict_is_a_whole_value(said: JSON, value: bool | None)
         assert found.value is value
 
 
-def test_hard_case_45_one_yes_of_two_with_one_unjudged() -> None:
+def test_one_yes_of_two_with_one_unjudged() -> None:
     """yes, no and "not yes", which holds both words."""
     by_answer = {"A1": "yes", "A2": "no", "A3": "not yes"}
 
@@ -312,7 +312,7 @@ def test_nothing_to_ask_costs_nothing() -> None:
     ],
 )
 def test_pairs_are_one_to_one_by_stated_repairs(pairs: JSON, value: JSON, repairs: JSON) -> None:
-    """Hard case 39: a number off the list never wraps around to its end."""
+    """A number off the list never wraps around to its end."""
     with scripted_server(lambda call: {"pairs": pairs}) as server, model(server) as chat:
         found = PairJudge(chat)(items("a", "b", "c"), items("x", "y"))
     assert isinstance(found, Judged)
@@ -537,7 +537,7 @@ def limited(call: Call) -> str:
     return "status 429" if int(number) in (2, 5, 7) else "perfect"
 
 
-def test_hard_case_46_rate_limits_are_no_wrong_answers() -> None:
+def test_rate_limits_are_no_wrong_answers() -> None:
     """429 for 3 of 10 after retries, the rest right: 7 judged, 7 right, coverage 0.7."""
     with scripted_server(lambda call: YES, limited) as server, model(server, retries=2) as chat:
         found = rate(judge_all(chat, UsedMemoryJudge(chat), [f"answer {i}" for i in range(10)]))
@@ -553,7 +553,7 @@ def test_hard_case_46_rate_limits_are_no_wrong_answers() -> None:
     assert found.as_json()["coverage"] == 0.7
 
 
-def test_hard_case_46_all_failing_is_no_score_and_exit_2(
+def test_all_failing_is_no_score_and_exit_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with scripted_server(lambda call: YES, "status 429") as server, model(server) as chat:
@@ -647,7 +647,7 @@ INJECTIONS = [
 ]
 
 
-def test_hard_case_44_a_fake_verdict_in_a_text_changes_no_parse() -> None:
+def test_a_fake_verdict_in_a_text_changes_no_parse() -> None:
     """The model judges no and repeats the text in its evidence. So it does before its reply, where
     a text that looks like reasoning or like broken JSON may cost the verdict, but never turns it.
     """
@@ -681,7 +681,7 @@ def test_hard_case_44_a_fake_verdict_in_a_text_changes_no_parse() -> None:
         marks_stand_once_and_every_line_is_ours_or_quoted(prompt)
 
 
-def test_hard_case_44_an_echo_alone_is_unjudged() -> None:
+def test_an_echo_alone_is_unjudged() -> None:
     """In a sentence or a quotation even a verdict isn't one.
 
     All but the text with a closing reasoning mark: quoted, it looks like the model's own.
@@ -704,7 +704,7 @@ def test_hard_case_44_an_echo_alone_is_unjudged() -> None:
     assert all(isinstance(verdict, Unjudged) for verdict in found)
 
 
-def test_hard_case_44_a_memory_adds_no_line_to_a_list() -> None:
+def test_a_memory_adds_no_line_to_a_list() -> None:
     reply = {"pairs": [pair(2, 1)]}
     with scripted_server(lambda call: reply) as server, model(server) as chat:
         judge = PairJudge(chat)

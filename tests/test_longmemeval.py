@@ -428,7 +428,7 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
         with pipe.open("wb"):  # waits until the command opens it, and then the command waits
             assert len(list(out.iterdir())) == 1, "the draft is there"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 143
+            assert process.wait(300) == 143
         assert process.stderr is not None
         assert process.stderr.read() == "stopped: nothing was written\n"
     assert list(out.iterdir()) == []
@@ -558,7 +558,7 @@ def test_converted_and_swept(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             cwd=ROOT,
-            timeout=120,
+            timeout=300,
             check=True,
         )
 

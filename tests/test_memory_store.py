@@ -418,7 +418,7 @@ def test_processes_may_make_the_same_file_at_once(path: Path) -> None:
     all_of_them = [child(OPENER, str(path), str(i)) for i in range(3)]
     assert list(map(heard, all_of_them)) == ["ready"] * 3
     assert tell(all_of_them, "go") == ["done"] * 3
-    assert [process.wait(60) for process in all_of_them] == [0, 0, 0]
+    assert [process.wait(300) for process in all_of_them] == [0, 0, 0]
     for i in range(20):
         assert sorted(texts(MemoryStore(path.with_name(f"{i}.sqlite")))) == ["0", "1", "2"]
 
@@ -455,7 +455,7 @@ def test_killed_at_any_moment_all_acknowledged_is_there_and_nothing_half(tmp_pat
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         acknowledged = [line for line in process.stdout.read().split("\n") if line]
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(300) == -signal.SIGKILL
         store = MemoryStore(path)
         found = texts(store)
         # One may have been stored whose acknowledgement was cut off.
@@ -497,7 +497,7 @@ def test_killed_in_the_middle_of_a_batch_nothing_of_it_is_done(path: Path) -> No
     journal = path.with_name(path.name + "-wal")
     assert b"number 300" in journal.read_bytes()
     process.kill()
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(300) == -signal.SIGKILL
     [done] = store.apply("ana", [add("new")])  # and its lock is gone with it
     assert done.after == MemoryItem("new", "m2")
     assert texts(store) == texts(MemoryStore(path)) == ["old", "new"]

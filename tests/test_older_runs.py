@@ -111,7 +111,25 @@ def make_present(name: str) -> None:
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: " ".join(case["command"][:3]))
 def test_a_command_prints_the_same_for_an_older_file(case: dict[str, Any], older: Path) -> None:
     module, *words = case["command"]
-    assert json.loads(run(PRESENT[module], *words, code=0).stdout) == case["stdout"]
+    found = json.loads(run(PRESENT[module], *words, code=0).stdout)
+    assert found == in_present_words(case["stdout"], found)
+
+
+RENAMED = {
+    **{"lines_of_no_session": "lines_of_no_query", "others": "lines_of_no_query"},
+    **{"empty": "null_or_empty", "unusable": "without_benchmark_id"},
+}
+"""Keys of the tasks' scores that now are those of task 3."""
+
+
+def in_present_words(old: Any, new: Any) -> Any:
+    """`old` with the keys of today; causes and coverage that it did not report are as in `new`."""
+    if not isinstance(old, dict):
+        return old
+    told = {RENAMED.get(key, key): value for key, value in old.items()}
+    found = {key: in_present_words(value, new.get(key, {})) for key, value in told.items()}
+    added = {"null_or_empty", "coverage"} & {*new} if {"answered", "missing"} & {*told} else set()
+    return {**{key: new[key] for key in added}, **found}
 
 
 def test_older_runs_are_drawn_and_exported_as_before(older: Path) -> None:

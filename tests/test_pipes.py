@@ -24,7 +24,7 @@ from indexes.build import app as build_app
 from indexes.indexed_store import read_memories
 from judges.agreement import app as agreement_app
 from judges.recorded import app as recorded_app
-from memory_scoring.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_lists
 from recallbed.chat_models.prices import read_prices
 from recallbed.corpus.convert import app as convert_app
 from recallbed.corpus.layout import sample_root
@@ -243,7 +243,7 @@ def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) 
     with piped(gzip.compress(content)) as pipe:
         named = tmp_path / "rows.jsonl.gz"
         named.symlink_to(pipe)
-        packed = read_memory_rows(named)
+        packed = read_memory_lists(named)
     out, into = os.pipe()
 
     def trickle() -> None:  # less at a time than what is looked at for a pointer
@@ -254,12 +254,12 @@ def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) 
 
     thread = threading.Thread(target=trickle)
     thread.start()
-    slow = read_memory_rows(Path(f"/dev/fd/{out}"))
+    slow = read_memory_lists(Path(f"/dev/fd/{out}"))
     thread.join()
     os.close(out)
     assert packed.lines == len(references("task1"))
     assert packed.sha256 == hashlib.sha256(content).hexdigest()[:16]
-    assert slow.rows[0] == packed.rows[0]
+    assert slow.predictions[0] == packed.predictions[0]
     assert slow.sha256 == hashlib.sha256(content[:60_000]).hexdigest()[:16]
 
 

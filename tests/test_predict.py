@@ -4,9 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +12,10 @@ from typer.testing import CliRunner, Result
 
 from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
-from recallbed.harness.configurations import Configuration, parse_configurations
-from retrievers import registry
-from retrievers.base import RunContext
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config, write_lines
+from tests.kit import WriteRelease, one_line_error, read_lines
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -79,23 +73,12 @@ def predict(root: Path, name: str, *words: str, out: str = "p.jsonl") -> Result:
     return CliRunner().invoke(app, ["--data", str(root), "--retriever", name, "--out", out, *words])
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr
-
-
 def test_rows_have_the_official_keys_in_file_order(
     write_release: WriteRelease, place: Path
 ) -> None:
     result = predict(write_release(POOLS), "owned:Length")
     assert (result.exit_code, result.stdout) == (0, "")
-    rows = rows_of(place / "p.jsonl")
+    rows = read_lines(place / "p.jsonl")
     assert [list(row) for row in rows] == [KEYS] * 3
     assert [row["benchmark_id"] for row in rows] == ["q0", "q1", "q2"]
     for row, (_, texts, _) in zip(rows, POOLS, strict=True):
@@ -108,7 +91,7 @@ def test_the_reason_names_retriever_score_and_ties(
     write_release: WriteRelease, place: Path
 ) -> None:
     predict(write_release(POOLS), "mine=owned:Length")
-    reasons = [row["reason"] for row in rows_of(place / "p.jsonl")]
+    reasons = [row["reason"] for row in read_lines(place / "p.jsonl")]
     assert reasons == [
         "mine: highest score 11, tied with none",
         "mine: highest score 12, tied with 1 other",
@@ -133,9 +116,9 @@ def test_the_smallest_pool_unless_a_size_is_named(write_release: WriteRelease, p
     )
     predict(root, "owned:Length", out="small.jsonl")
     predict(root, "owned:Length", "--size", "4", out="large.jsonl")
-    assert not any("longer" in row["answer"] for row in rows_of(place / "small.jsonl"))
-    assert all("longer" in row["answer"] for row in rows_of(place / "large.jsonl"))
-    assert_one_line(predict(root, "bm25", "--size", "7", out="x"), "7 distractors", "3, 4")
+    assert not any("longer" in row["answer"] for row in read_lines(place / "small.jsonl"))
+    assert all("longer" in row["answer"] for row in read_lines(place / "large.jsonl"))
+    one_line_error(predict(root, "bm25", "--size", "7", out="x"), "7 distractors", "3, 4")
 
 
 # Ties.
@@ -145,7 +128,7 @@ MANY = [(f"question {i}", [f"fact {i} {j}" for j in range(5)], 0) for i in range
 
 def chosen(root: Path, place: Path, *words: str) -> dict[str, str]:
     assert predict(root, "constant", "--overwrite", *words).exit_code == 0
-    return {row["benchmark_id"]: row["answer"] for row in rows_of(place / "p.jsonl")}
+    return {row["benchmark_id"]: row["answer"] for row in read_lines(place / "p.jsonl")}
 
 
 def test_the_order_of_a_pool_decides_no_tie(write_release: WriteRelease, place: Path) -> None:
@@ -190,7 +173,7 @@ def test_scores_equal_in_float32_are_ties(write_release: WriteRelease, place: Pa
         "        return [1 + i * 1e-12 for i in range(len(pool))]\n"
     )
     predict(write_release(POOLS), "near:Near")
-    rows = rows_of(place / "p.jsonl")
+    rows = read_lines(place / "p.jsonl")
     assert all(row["reason"].endswith("score 1, tied with 3 others") for row in rows)
 
 
@@ -212,7 +195,7 @@ def test_a_failed_query_gets_no_row_and_is_counted_by_cause(
 ) -> None:
     result = predict(write_release(POOLS), "owned:Choosy")
     assert result.exit_code == 0
-    assert [row["benchmark_id"] for row in rows_of(place / "p.jsonl")] == ["q2"]
+    assert [row["benchmark_id"] for row in read_lines(place / "p.jsonl")] == ["q2"]
     last = result.stderr.splitlines()[-1]
     assert last == (
         "no row for 2 of 3 queries (over quota: 1; ZeroDivisionError: by nought (owned.py:13): 1)"
@@ -233,7 +216,7 @@ MISTAKES = {
 def test_where_nothing_is_scored_one_line_and_no_file(
     write_release: WriteRelease, place: Path, name: str
 ) -> None:
-    assert_one_line(predict(write_release(POOLS), name), *MISTAKES[name])
+    one_line_error(predict(write_release(POOLS), name), *MISTAKES[name])
     assert not list(place.glob("*p.jsonl*"))
 
 
@@ -244,9 +227,9 @@ def test_a_stop_leaves_nothing(write_release: WriteRelease, place: Path) -> None
 
 def test_one_retriever_and_no_less(write_release: WriteRelease, place: Path) -> None:
     root = write_release(POOLS)
-    assert_one_line(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
+    one_line_error(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
     result = CliRunner().invoke(app, ["--data", str(root), "--out", "p.jsonl"])
-    assert_one_line(result, "--retriever bm25")
+    one_line_error(result, "--retriever bm25")
     assert not (place / "p.jsonl").exists()
 
 
@@ -258,18 +241,18 @@ def test_a_file_that_is_there_is_refused_unless_overwritten(
 ) -> None:
     root = write_release(POOLS)
     (place / "p.jsonl").write_text("mine")
-    assert_one_line(predict(root, "bm25"), "p.jsonl", "--overwrite")
-    assert_one_line(predict(root, "owned:Dead", "--overwrite"), "over quota")
+    one_line_error(predict(root, "bm25"), "p.jsonl", "--overwrite")
+    one_line_error(predict(root, "owned:Dead", "--overwrite"), "over quota")
     assert (place / "p.jsonl").read_text() == "mine"
     assert predict(root, "bm25", "--overwrite").exit_code == 0
-    assert len(rows_of(place / "p.jsonl")) == 3
+    assert len(read_lines(place / "p.jsonl")) == 3
 
 
 @pytest.mark.parametrize("out", ["release", "gone/p.jsonl", "owned.py/p.jsonl"])
 def test_an_out_that_cannot_be_written_is_one_line(
     write_release: WriteRelease, place: Path, out: str
 ) -> None:
-    assert_one_line(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
+    one_line_error(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
 
 
 def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) -> None:
@@ -277,7 +260,7 @@ def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) ->
     predict(root, "bm25")
     predict(root, "bm25", out="p.jsonl.gz")
     assert gzip.decompress((place / "p.jsonl.gz").read_bytes()) == (place / "p.jsonl").read_bytes()
-    assert score_file(place / "p.jsonl.gz", root, "dev", None)["all"]["answered"] == 3
+    assert score_file(place / "p.jsonl.gz", root, "dev", None).all.counts.answered == 3
 
 
 def test_text_that_cannot_be_encoded_is_written_mended(
@@ -287,7 +270,7 @@ def test_text_that_cannot_be_encoded_is_written_mended(
     assert predict(root, "owned:Length").exit_code == 0
     [row] = [json.loads(line) for line in (place / "p.jsonl").read_bytes().split(b"\n")[:-1]]
     assert row["answer"] == "tea\ufffd \ufffd\u2028 one"
-    assert score_file(place / "p.jsonl", root, "dev", 1)["all"]["causes"]["correct"]["count"] == 1
+    assert score_file(place / "p.jsonl", root, "dev", 1).all.counts.causes["correct"].count == 1
 
 
 def test_what_names_the_gold_is_not_seen(write_release: WriteRelease, place: Path) -> None:
@@ -321,57 +304,6 @@ def test_python_m_on_the_sample(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "task3.predict", "--retriever", "overlap"]
     first = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (first.returncode, first.stdout) == (0, "")
-    assert len(rows_of(tmp_path / "predictions.jsonl")) == 164
+    assert len(read_lines(tmp_path / "predictions.jsonl")) == 164
     again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-
-
-# Real data.
-
-
-@pytest.fixture
-def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Predicting and sweeping share an instance, so that texts are encoded once only."""
-    original, built = registry.build_retrievers, {}
-
-    def build_retrievers(configurations: Sequence[Configuration], run: RunContext) -> Any:
-        key = (configurations[0].name, run.seed, tuple(run.bank))
-        if key not in built:
-            built[key] = original(configurations, run)
-        assert len(built) == 1, "predicting and sweeping have another seed or bank"
-        return built[key]
-
-    monkeypatch.setattr("retrievers.registry.build_retrievers", build_retrievers)
-    monkeypatch.setattr("task3.sweep_run.build_retrievers", build_retrievers)
-
-
-@pytest.mark.usefixtures("built_once")
-@pytest.mark.parametrize("name", ["bm25", "minilm"])
-def test_accuracy_is_the_sweeps_recall_where_the_gold_is_not_tied(
-    alpsbench: Path, tmp_path: Path, name: str
-) -> None:
-    out = tmp_path / "p.jsonl"
-    assert predict(alpsbench, name, "--size", "100", out=str(out)).exit_code == 0
-    assert [list(row) for row in rows_of(out)] == [KEYS] * 410
-    run = run_sweep(
-        sweep_config(
-            parse_configurations([name], []),
-            data=alpsbench,
-            pools="released",
-            distractors=(100,),
-            out=tmp_path / "run",
-        )
-    )
-    swept = [json.loads(line) for line in (run.path / "rows.jsonl").read_text().splitlines()]
-    clear = {row["query"]: row["above"] == 0 for row in swept if row["tied"] == 1}
-    assert len(clear) > 200
-    answers = [row for row in rows_of(out) if row["benchmark_id"] in clear]
-    write_lines(tmp_path / "clear.jsonl", answers)
-    scores = score_file(tmp_path / "clear.jsonl", alpsbench, "dev", 100)["all"]
-    assert scores["answered"] == len(clear)
-    assert scores["causes"]["correct"]["count"] == sum(clear.values())
-    recall = sum(clear.values()) / len(clear)
-    assert scores["accuracy_over_answered"]["mean"] == pytest.approx(recall, abs=1e-6)
-    # With ties, each choice is one draw from the expectation that recall@1 is.
-    whole = score_file(out, alpsbench, "dev", 100)["all"]["accuracy_over_answered"]["mean"]
-    assert whole == pytest.approx(run.summary["cells"][0]["recall"]["1"]["mean"], abs=0.02)

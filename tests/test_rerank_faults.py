@@ -1,6 +1,6 @@
 """What models and servers do to rerankers, over a real socket: the right order or the right count.
 
-Hard cases 39 to 44 and 46, and each behaviour of the scripted server for each paradigm.
+Each behaviour of the scripted server for each paradigm.
 """
 
 import json
@@ -149,7 +149,7 @@ def test_a_reversed_reply_is_believed(cls: type[PromptReranker]) -> None:
     assert order(result) == [5, 4, 3, 2, 1]
 
 
-# Hard cases.
+# Injections, limits and long contexts
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_reversed_reply_is_believed(cls: type[PromptReranker]) -> None:
         ('{"order": []}', [1, 2, 3], {"missing": 3}),
     ],
 )
-def test_a_number_out_of_range_never_wraps_hard_case_39(
+def test_a_number_out_of_range_never_wraps(
     reply: str, found: list[int], repairs: dict[str, int]
 ) -> None:
     with scripted_server(lambda call: reply) as server:
@@ -174,7 +174,7 @@ def test_a_number_out_of_range_never_wraps_hard_case_39(
     assert result.repairs == repairs
 
 
-def test_prose_fences_nests_and_nothing_hard_case_40() -> None:
+def test_prose_fences_nests_and_nothing() -> None:
     replies = {
         "fenced": "```json\n[[3,1]]\n```",
         "prose": "I think that document 2 fits best.",
@@ -195,7 +195,7 @@ LISTED = [40, 7, 99, 7, 12, 1, 100, 63, 5, 88, 31, 2]
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_twelve_of_a_hundred_one_repeated_hard_case_41(cut: bool) -> None:
+def test_twelve_of_a_hundred_one_repeated(cut: bool) -> None:
     """The reply may be whole, or end at the output limit in the middle of a thirteenth number."""
     text = json.dumps({"order": [*LISTED, 77]})
     reply = text[: text.index("77") + 1] if cut else json.dumps({"order": LISTED})
@@ -221,7 +221,7 @@ def test_a_cut_sentence_with_numbers_is_no_list() -> None:
     assert result.repairs == {"cut": 1}
 
 
-def test_reordering_inside_the_cut_changes_first_places_alone_hard_case_42() -> None:
+def test_reordering_inside_the_cut_changes_first_places_alone() -> None:
     with scripted_server(lambda call: {"order": sorted(shown(call)[1])}, "reversed") as server:
         result = make(Listwise, server.url, depth=10).score("q", numbered(30))
     found = order(result)
@@ -234,7 +234,7 @@ def test_reordering_inside_the_cut_changes_first_places_alone_hard_case_42() -> 
     ["This memory is made long by many words of no import. ", "这段记忆写得很长，没有别的用处。"],
 )
 @pytest.mark.parametrize("cls", [Listwise, FullContext])
-def test_prompts_stay_within_the_context_hard_case_43(cls: type[PromptReranker], word: str) -> None:
+def test_prompts_stay_within_the_context(cls: type[PromptReranker], word: str) -> None:
     """300 characters each, in English and in Chinese, a context of 8,192 tokens."""
     pool = [Memory(f"{i} " + (word * 20)[:296]) for i in range(1, 401)]
     gold = pool[377].text
@@ -270,7 +270,7 @@ def test_a_context_too_small_for_two_fails_its_query() -> None:
 
 
 @pytest.mark.parametrize("cls", PARADIGMS)
-def test_a_memory_closes_no_fence_hard_case_44(cls: type[PromptReranker]) -> None:
+def test_a_memory_closes_no_fence(cls: type[PromptReranker]) -> None:
     pool = [Memory(f"{i} {text}") for i, text in enumerate(INJECTIONS[:10], 1)]
     with scripted_server(reader(knows("x"))) as server:
         chat = chat_model("openai:m", base_url=server.url)
@@ -281,7 +281,7 @@ def test_a_memory_closes_no_fence_hard_case_44(cls: type[PromptReranker]) -> Non
                 assert call.prompt.count(fence) == 1
 
 
-def test_a_rate_limit_is_an_error_and_no_rank_hard_case_46() -> None:
+def test_a_rate_limit_is_an_error_and_no_rank() -> None:
     gold = "2 is what this memory begins with"
 
     def choose(call: Call) -> str:

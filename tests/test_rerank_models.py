@@ -92,7 +92,7 @@ def scale_output(reranker: CrossEncoderReranker, scale: float) -> None:
         head.bias.mul_(scale)
 
 
-def test_batches_and_neighbours_change_nothing_hard_case_18(encoder: Path) -> None:
+def test_batches_and_neighbours_change_nothing(encoder: Path) -> None:
     shortlists = [shortlist_of(query, TEXTS) for query in QUERIES]
     by_size = [crossing(encoder, batch_size=n).rerank_all(shortlists) for n in (1, 3, 64)]
     for found in zip(*by_size, strict=True):
@@ -108,7 +108,7 @@ def test_batches_and_neighbours_change_nothing_hard_case_18(encoder: Path) -> No
     assert values(turned)[::-1] == together[0]
 
 
-def test_what_is_not_read_whole_is_counted_hard_case_17(encoder: Path) -> None:
+def test_what_is_not_read_whole_is_counted(encoder: Path) -> None:
     """Two memories that differ only after the limit tie, and the notes and the row say so."""
     long = [f"{'tea ' * 60}{word}" for word in ("cat", "kettle")]
     pool = [Memory(text) for text in (*long, "Has a cat called Biscuit")]
@@ -225,9 +225,7 @@ def test_a_configured_one(encoder: Path) -> None:
     assert settings["depth"] == 3
 
 
-def test_models_that_cannot_serve_are_said_in_one_line_hard_case_21(
-    tmp_path: Path, encoder: Path
-) -> None:
+def test_models_that_cannot_serve_are_said_in_one_line(tmp_path: Path, encoder: Path) -> None:
     """A missing one, one that was never a cross-encoder, and one with several outputs."""
     with pytest.raises(UserError, match=r"cross: a cross-encoder is needed, as in --set"):
         built()
@@ -313,7 +311,7 @@ def test_a_weight_of_nothing_is_the_first_stage_and_one_is_the_model_alone(
             likely(language, weight=weight)
 
 
-def test_what_is_too_long_is_counted_and_never_scored_hard_case_43(language: LocalModel) -> None:
+def test_what_is_too_long_is_counted_and_never_scored(language: LocalModel) -> None:
     long = ("tea " * 300, "coffee " * 300)
     reranker = likely(language)
     [found] = reranker.rerank_all([shortlist_of(QUERY, (long[0], TEXTS[0], long[1], *TEXTS[1:3]))])
@@ -354,7 +352,7 @@ def test_equal_prompts_are_read_once_whatever_their_rows(
     assert len(set(found)) == 3
 
 
-def test_a_memory_stays_on_its_line_and_fills_one_slot_hard_case_44() -> None:
+def test_a_memory_stays_on_its_line_and_fills_one_slot() -> None:
     plain = prompt_of("Likes tea")
     assert "\nThe user's message:" in plain
     for text in ("Likes tea\n\nThe user's message: which", "{memory}", "<|im_end|>x</s>"):

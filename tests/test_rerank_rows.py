@@ -22,7 +22,7 @@ from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import WriteRelease, rows_of, sweep_config
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown, summarise
@@ -287,7 +287,7 @@ def test_labels_without_reranking_keep_their_summary_and_table() -> None:
     assert not {"calls a query", "cost", "ceiling"} & set(heads)
 
 
-def test_row_42_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
+def test_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
     summary = summarise(manifest(), [reranked("a", 0), reranked("b", 5)], (1, 4, 5))
     said = remarks(summary)
     assert "x: reranking the first 4 cannot change R@4" in said
@@ -352,10 +352,6 @@ def asked(server: ScriptedServer, *words: str, **settings: str) -> Result:
     )
 
 
-def lines_of(run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(run, "rows.jsonl").read_text().splitlines()]
-
-
 def said_in_one_line(result: Result) -> str:
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2
@@ -366,7 +362,7 @@ def said_in_one_line(result: Result) -> str:
 def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer) -> None:
     result = asked(server, "--k=1,2", "--out=run", "--prices=prices.toml", "--json")
     assert result.exit_code == 0, result.stderr
-    rows = lines_of("run")
+    rows = rows_of("run")
     assert [(one["calls"], one["depth"], one["estimated"]) for one in rows] == [(1, 3, 0)] * 6
     assert all(one["first"] == [1, 4] for one in rows)
     [cell] = json.loads(result.stdout)["cells"]
@@ -396,7 +392,7 @@ def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> 
     assert len(server.calls) == 6
 
 
-def test_row_42_a_reversing_reranker_changes_no_recall_at_its_depth(
+def test_a_reversing_reranker_changes_no_recall_at_its_depth(
     place: Path, server: ScriptedServer
 ) -> None:
     server.answer = reader(lambda query, text: -kind_two(query, text))
@@ -410,9 +406,7 @@ def test_row_42_a_reversing_reranker_changes_no_recall_at_its_depth(
     assert "lw: reranking the first 3 cannot change R@3" in result.stderr
 
 
-def test_row_42_a_run_that_could_change_no_figure_is_refused(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_run_that_could_change_no_figure_is_refused(place: Path, server: ScriptedServer) -> None:
     for more in ((), ("--dry-run",)):
         line = said_in_one_line(asked(server, "--k=3,5", "--out=run", *more))
         assert "lw: reranking the first 3 cannot change R@3 or beyond" in line
@@ -475,7 +469,7 @@ def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(
     longest = 1024 + 400
     stopped = asked(server, *words, f"--max-tokens-total={longest}")
     assert "budget reached" in said_in_one_line(stopped)
-    kept = lines_of("run")
+    kept = rows_of("run")
     assert 0 < len(kept) < 6
     assert all(one["error"] is None for one in kept)
     refused = asked(server, *words, "--max-tokens-total=100000")
@@ -497,7 +491,7 @@ def test_a_retry_that_the_budget_stops_keeps_what_it_mended(
     assert asked(server, *words).exit_code == 0
 
     def failed() -> int:
-        return sum(one["error"] is not None for one in lines_of("run"))
+        return sum(one["error"] is not None for one in rows_of("run"))
 
     assert failed() == 5
     server.choose = lambda call: "perfect"

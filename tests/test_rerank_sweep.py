@@ -17,11 +17,11 @@ from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
 from task3.options import SweepConfig
 from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, sweep_config
+from tests.kit import ROOT, WriteRelease, rows_of, sweep_config
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
-QUERIES = 200
+QUERIES = 120
 # Each stands for a twentieth of all calls. Of the first kinds a whole reply comes, and is stored.
 STORED = (
     *("reversed", "duplicated", "out of range", "prose around", "echo", "echo only", "no json"),
@@ -41,7 +41,7 @@ def behaviour(call: Call) -> str:
 
 
 def invented(write_release: WriteRelease) -> Path:
-    """200 queries with twelve memories each, one of which shares two words with its query."""
+    """120 queries with twelve memories each, one of which shares two words with its query."""
     things = "tea cats boats maps bread rain chess jazz wool clay moss kites".split()  # noqa: SIM905
     rows = []
     for number in range(QUERIES):
@@ -65,10 +65,6 @@ def config(
         chat=ChatOptions(base_url=server.url, replies=str(replies), **WAITS),
         **more,
     )
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
 
 
 def same_bytes(one: Path, other: Path) -> bool:
@@ -153,7 +149,7 @@ run_sweep(config(Path(sys.argv[1]), Server, out, out.with_suffix(".sqlite"), on_
 def test_killed_half_way_and_resumed_it_repeats_no_call_whose_reply_was_stored(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
-    at = 150
+    at = 90
     data = invented(write_release)
     victim: list[subprocess.Popen[bytes]] = []
 

@@ -234,7 +234,7 @@ def config(place: Path, out: Path, **options: Any) -> SweepConfig:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_resume_from_any_byte_ends_in_equal_bytes(place: Path, data: st.DataObject) -> None:

@@ -5,8 +5,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
 from task3.sweep_run import Outcome, run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import HANG, Forked, WriteRelease, rows_of, sweep_config
 
 KEYS = [
     "query",
@@ -78,10 +76,6 @@ def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
     configurations = tuple(Configuration(f"r{i}", name, {}) for i, name in enumerate(names))
     given: dict[str, Any] = {"distractors": (5, 12), "ks": (1, 5), **options}
     return run_sweep(sweep_config(configurations, root, out=out, **given))
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "rows.jsonl").read_bytes().splitlines()]
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -400,24 +394,20 @@ def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:
 def test_two_processes_in_one_folder(release: Path, tmp_path: Path) -> None:
     (tmp_path / "slow_one.py").write_text(SLOW)
     words = ["--retriever", "slow_one:Slow", "--data", str(release), "--distractors", "5,12"]
-    command = [sys.executable, "-m", "task3.sweep", *words, "--out"]
-    first = subprocess.Popen([*command, "run"], cwd=tmp_path, stderr=subprocess.PIPE)
+    first = Forked("task3.sweep", *words, "--out", "run", cwd=tmp_path)
     try:
         timings = tmp_path / "run" / "timings.jsonl"  # its first line: `prepare` is over
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         while not timings.exists() and time.monotonic() < deadline:
-            assert first.poll() is None, first.stderr.read() if first.stderr else ""
+            assert first.poll() is None, first.done(None).stderr
             time.sleep(0.01)
         for flag in ("resume", "overwrite", "refuse"):
             with pytest.raises(UserError, match="another process is writing this run"):
                 sweep(release, tmp_path / "run", "overlap", on_existing=flag)
         (tmp_path / "go on").touch()
-        assert first.wait(timeout=30) == 0
+        first.done()
     finally:
         first.kill()
-        first.wait()
-        assert first.stderr is not None
-        first.stderr.close()
     assert len(rows_of(tmp_path / "run")) == 14  # the first run came to no harm
 
 

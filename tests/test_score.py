@@ -14,7 +14,7 @@ from analysis.statistics import Bootstrap
 from recallbed.corpus.predictions import meant_ids
 from recallbed.harness.fingerprint import canonical
 from task3.score import app, score_file
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, write_lines
 
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
 
@@ -41,13 +41,6 @@ def score(path: Path, root: Path, *words: str) -> Result:
 
 def counts(scores: dict[str, Any]) -> dict[str, int]:
     return {k: tally["count"] for k, tally in scores["causes"].items() if tally["count"]}
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 @pytest.fixture
@@ -79,7 +72,7 @@ def planted(write_release: WriteRelease, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(path, root, "dev", 3)
+    found = score_file(path, root, "dev", 3).to_json()
     causes = found["all"]["causes"]
     assert tuple(causes) == CAUSES
     assert {cause: (tally["count"], tally["lines"]) for cause, tally in causes.items()} == {
@@ -104,7 +97,7 @@ def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) 
 
 def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(path, root, "dev", 3)
+    found = score_file(path, root, "dev", 3).to_json()
     missing, number = found["all"]["causes"]["faulty"]["faults"]
     assert missing.endswith("p.jsonl:6: field `selected_memory_id` is missing")
     assert number.endswith("p.jsonl:7: field `selected_memory_id` must be a string, not int")
@@ -117,7 +110,7 @@ def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -
 
 def test_accuracies_and_coverage_say_what_they_are_over(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    scores = score_file(path, root, "dev", 3)["all"]
+    scores = score_file(path, root, "dev", 3).to_json()["all"]
     assert (scores["asked"], scores["answered"], scores["coverage"]) == (12, 6, 0.5)
     assert scores["accuracy_over_answered"]["mean"] == pytest.approx(2 / 6, abs=1e-6)
     assert scores["accuracy_unanswered_as_wrong"]["mean"] == pytest.approx(2 / 12, abs=1e-6)
@@ -135,11 +128,11 @@ def test_the_text_says_the_same(planted: tuple[Path, Path]) -> None:
         "accuracy over answered queries 0.3333 (2 / 6) 95 % [",
         "accuracy, unanswered as wrong 0.1667 (2 / 12) 95 % [",
         "coverage, answered / asked 0.5000 (6 / 12)",
-        "selected id not in the pool 2 (lines 3, 16)",
-        "benchmark_id repeated, none counted 1 (lines 8, 13)",
-        "missing, no row 1 (model_input lines 8)",
-        "unknown, no such query 2 (lines 9, 15)",
-        "malformed line 2 (lines 10, 17)",
+        "selected id not in the pool: 2 (lines 3, 16)",
+        "repeated, none counted: 1 (lines 8, 13)",
+        "missing, no row: 1 (model_input lines 8)",
+        "unknown id: 2 (lines 9, 15)",
+        "malformed line: 2 (lines 10, 17)",
         "p.jsonl:7: field `selected_memory_id` must be a string",
         "without answer or reason: 1 (lines 14)",
     ):
@@ -150,7 +143,7 @@ def test_json_is_canonical_and_repeats(planted: tuple[Path, Path]) -> None:
     root, path = planted
     first, second = score(path, root, "--json").stdout, score(path, root, "--json").stdout
     assert first == second == canonical(json.loads(first)) + "\n"
-    assert json.loads(first) == score_file(path, root, "dev", None)
+    assert json.loads(first) == score_file(path, root, "dev", None).to_json()
 
 
 def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
@@ -158,7 +151,7 @@ def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}", "m0") for i in range(11, 0, -1)])
-    tally = score_file(tmp_path / "p.jsonl", root, "dev", 3)["all"]["causes"]["wrong"]
+    tally = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]["causes"]["wrong"]
     assert tally == {"count": 11, "lines": [1, 2, 3, 4, 5]}
     assert "11 (lines 1, 2, 3, 4, 5, ...)" in " ".join(
         score(tmp_path / "p.jsonl", root).stdout.split()
@@ -171,7 +164,7 @@ def test_neither_of_two_rows_counts(
 ) -> None:
     root = release(write_release, 2)
     write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1"), row("q0", second)])
-    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3)["all"]
+    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
     assert counts(scores) == {"correct": 1, "repeated": 1}
     assert scores["answered"] == 1
 
@@ -189,7 +182,7 @@ def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path
         tmp_path / "p.jsonl",
         [row(f"q{i}", "m1" if right[i] else "m2") for i in range(12) if i != 5],
     )
-    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3)["all"]
+    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
     over = [i for i in range(12) if i != 5]
     for key, members in (
         ("accuracy_over_answered", over),
@@ -208,7 +201,9 @@ def test_all_right_is_one_with_an_interval_below(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}") for i in range(12)])
-    found = score_file(tmp_path / "p.jsonl", root, "dev", 3)["all"]["accuracy_over_answered"]
+    found = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"][
+        "accuracy_over_answered"
+    ]
     assert (found["mean"], found["high"], found["method"]) == (1.0, 1.0, "wilson")
     assert 0.7 < found["low"] < 0.8
 
@@ -233,7 +228,7 @@ def test_files_as_they_come_score_alike(
             "no end": plain[:-1],
         }[form]
     )
-    scores = [score_file(p, root, "dev", 3) for p in (tmp_path / "plain.jsonl", path)]
+    scores = [score_file(p, root, "dev", 3).to_json() for p in (tmp_path / "plain.jsonl", path)]
     assert counts(scores[1]["all"]) == counts(scores[0]["all"]) == {"correct": 4, "wrong": 8}
     step = 3 if form == "blank" else 1  # blank lines are passed over, and numbered all the same
     assert scores[1]["all"]["causes"]["correct"]["lines"] == [1 + step * i for i in (1, 4, 7, 10)]
@@ -247,8 +242,8 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS pointer"),
     "a picture": (b"\x89PNG\r\n\x1a\n\xff", "malformed line: 3"),
     "an array": (json.dumps([row("q0"), row("q1")]).encode(), "malformed line: 1"),
-    "unknown alone": (json.dumps(row("z")).encode(), "unknown, no such query: 1"),
-    "null alone": (json.dumps(row("q0", None)).encode(), "selected id null or empty: 1"),
+    "unknown alone": (json.dumps(row("z")).encode(), "unknown id: 1"),
+    "null alone": (json.dumps(row("q0", None)).encode(), "null or empty: 1"),
     "another form": (b'{"query": "q0", "top": 1}', "field `benchmark_id` is missing"),
     "deep": (b'{"a":' * 20000, "malformed line: 1"),
     "cut short": (b'{"benchmark_id": "q0", "selected_mem', "malformed line: 1"),
@@ -262,18 +257,18 @@ def test_a_file_without_a_usable_row_is_one_line(
 ) -> None:
     content, said = UNUSABLE[kind]
     (tmp_path / "p.jsonl").write_bytes(content)
-    assert_one_line(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
+    one_line_error(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = release(write_release)
-    assert_one_line(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
-    assert_one_line(score(tmp_path, root), "cannot be read")
+    one_line_error(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
+    one_line_error(score(tmp_path, root), "no predictions.jsonl here")
     whole = gzip.compress(b"".join(json.dumps(row(f"q{i}")).encode() + b"\n" for i in range(12)))
     (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
-    assert_one_line(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
+    one_line_error(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
 
 
 def test_a_split_without_references_is_one_line(
@@ -281,10 +276,10 @@ def test_a_split_without_references_is_one_line(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row("q0")])
-    assert_one_line(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "--size")
-    assert_one_line(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
+    one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "--size")
+    one_line_error(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
-    assert_one_line(score(tmp_path / "p.jsonl", root), "references")
+    one_line_error(score(tmp_path / "p.jsonl", root), "references")
 
 
 def test_a_gold_id_that_other_memories_share_is_said(
@@ -295,9 +290,9 @@ def test_a_gold_id_that_other_memories_share_is_said(
         ids=["m2", "m1", "m1"],
     )
     write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1")])
-    assert score_file(tmp_path / "p.jsonl", root, "dev", None)["shared_gold_ids"] == 2
+    assert score_file(tmp_path / "p.jsonl", root, "dev", None).to_json()["shared_gold_ids"] == 2
     assert (
-        "in 2 pools the gold's id stands on other memories"
+        "in 2 pools other memories have the gold's id too"
         in score(tmp_path / "p.jsonl", root).stdout
     )
 
@@ -313,5 +308,5 @@ def test_ids_differ_by_more_than_case_and_space_unless_the_pool_has_both() -> No
 def test_an_id_in_another_case_is_correct(write_release: WriteRelease, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     write_lines(path, [row("q0", " M1 "), row("q1", "M0")])
-    found = score_file(path, release(write_release), "dev", 3)["all"]["causes"]
+    found = score_file(path, release(write_release), "dev", 3).to_json()["all"]["causes"]
     assert (found["correct"]["lines"], found["wrong"]["lines"]) == ([1], [2])

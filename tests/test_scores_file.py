@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.export import app as export_app
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_scores
-from retrievers import Retriever
+from retrievers import Retriever, RetrieverError
+from retrievers.overlap import Overlap
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config, write_lines
+from tests.kit import one_line_error, read_lines, run, sweep_config, write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
@@ -62,10 +63,6 @@ def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
     run_sweep(sweep_config(labels, data, out=out, **asked))
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def assert_equal_runs(one: Path, other: Path) -> None:
     for name in NAMES:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
@@ -98,8 +95,11 @@ def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
 ) -> None:
     Awkward.said = {}
     sweep(data, tmp_path / "run", "random", f"{__name__}:Awkward")
-    rows, kept = lines(tmp_path / "run" / "rows.jsonl"), lines(tmp_path / "run" / "scores.jsonl")
-    given_ = lines(data)
+    rows, kept = (
+        read_lines(tmp_path / "run" / "rows.jsonl"),
+        read_lines(tmp_path / "run" / "scores.jsonl"),
+    )
+    given_ = read_lines(data)
     assert len(kept) == len(rows) == 20
     for number, (row, line) in enumerate(zip(rows, kept, strict=True)):
         assert list(line) == ["query", "retriever", "distractors", "pool", "scores", "check"]
@@ -119,7 +119,7 @@ def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
 
 
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(draw=st.data())
 def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject) -> None:
@@ -164,7 +164,7 @@ def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_pat
     sweep(data, healthy, "overlap")
     shutil.copytree(healthy, run)
     # The scores are those of the retry, the rows still those of before.
-    rows = lines(run / "rows.jsonl")
+    rows = read_lines(run / "rows.jsonl")
     for row in rows[2:5]:
         row.update(above=None, tied=None, top=[], error="service down")
     for row in rows:
@@ -174,20 +174,39 @@ def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_pat
     assert_equal_runs(healthy, run)
 
 
+def test_two_workers_keep_the_same(data: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        sweep(data, tmp_path / str(workers), "overlap", "random", workers=workers)
+    assert_equal_runs(tmp_path / "1", tmp_path / "2")
+
+
+class Flaky(Overlap):
+    """Fails on one query in three while `down` is set."""
+
+    down = True
+
+    def score(self, query: str, pool: Any) -> Any:
+        if self.down and int(query.split()[1]) % 3 == 0:
+            raise RetrieverError("down")
+        return super().score(query, pool)
+
+
+def test_rows_tried_again_get_their_scores(data: Path, tmp_path: Path) -> None:
+    run, name = tmp_path / "run", f"{__name__}:Flaky"
+    Flaky.down = True
+    sweep(data, run, name)
+    assert sum(line["scores"] is None for line in read_lines(run / "scores.jsonl")) == 4
+    Flaky.down = False
+    sweep(data, run, name, retry_failed=True)
+    sweep(data, tmp_path / "healthy", name)
+    assert_equal_runs(tmp_path / "healthy", run)
+
+
 # As a user types it
 
 
 def command(*words: object) -> Result:
-    return CliRunner().invoke(sweep_app, ["--retriever", "overlap", *map(str, words)])
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    for word in said:
-        assert word in result.stderr, result.stderr
+    return run(sweep_app, "--retriever", "overlap", *words)
 
 
 @pytest.mark.parametrize("how", ["--resume", "--retry-failed"])
@@ -199,7 +218,7 @@ def test_with_and_without_are_two_runs(data: Path, tmp_path: Path, how: str, fir
     before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
     side = "that" if first else "this"
     result = command(*words, how, *([] if first else [flag]))
-    assert_one_line(result, f"they differ in kept (only {side} run has it)")
+    one_line_error(result, f"they differ in kept (only {side} run has it)")
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
 
 
@@ -216,12 +235,11 @@ def test_scores_gone_or_short_are_one_line(data: Path, tmp_path: Path) -> None:
     assert command(*words).exit_code == 0
     whole = (out / "scores.jsonl").read_bytes()
     (out / "scores.jsonl").write_bytes(whole[: len(whole) // 2])
-    assert_one_line(command(*words, "--resume"), "scores.jsonl: has scores for", "--overwrite")
+    one_line_error(command(*words, "--resume"), "scores.jsonl: has scores for", "--overwrite")
     (out / "scores.jsonl").unlink()
-    assert_one_line(command(*words, "--resume"), "scores.jsonl: is missing", "--overwrite")
+    one_line_error(command(*words, "--resume"), "scores.jsonl: is missing", "--overwrite")
     exported = ("--out", tmp_path / "e", "--data", data)
-    result = CliRunner().invoke(export_app, [str(out), *map(str, exported)])
-    assert_one_line(result, "scores.jsonl: is missing", "--overwrite")
+    one_line_error(run(export_app, out, *exported), "scores.jsonl: is missing", "--overwrite")
 
 
 @pytest.mark.parametrize("folder", ["scores.jsonl", "rows.jsonl"])
@@ -231,9 +249,6 @@ def test_a_folder_in_place_of_a_file_is_one_line(data: Path, tmp_path: Path, fol
     assert command(*words).exit_code == 0
     (out / folder).unlink()
     (out / folder).mkdir()
-    assert_one_line(command(*words, "--resume"), folder)
-    result = CliRunner().invoke(
-        export_app, [str(out), "--out", str(tmp_path / "e"), "--data", str(data)]
-    )
-    assert_one_line(result, folder)
+    one_line_error(command(*words, "--resume"), folder)
+    one_line_error(run(export_app, out, "--out", tmp_path / "e", "--data", data), folder)
     assert not (tmp_path / "e").exists()

@@ -18,7 +18,7 @@ from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.bm25 import BM25
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.pool_scoring import PoolKey, Row, Scorer
+from task3.pool_scoring import PoolKey, Scorer
 from task3.sweep import app
 from tests.kit import WriteRelease
 

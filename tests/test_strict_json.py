@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memory_scoring.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_lists
 from recallbed.chat_models.prices import read_prices
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.jsonl import read_jsonl
-from recallbed.corpus.predictions import read_predictions
+from recallbed.corpus.predictions import read_selections
 from recallbed.corpus.user_file import MAX_LINE, max_line
 from recallbed.corpus.validate import app as validate_app
 from recallbed.corpus.validate import validate
@@ -55,10 +55,12 @@ def test_a_key_given_twice_makes_a_prediction_a_malformed_line(tmp_path: Path) -
         '{"benchmark_id": "q0", "selected_memory_id": "m0", "selected_memory_id": "m1"}\n'
         '{"benchmark_id": "q1", "selected_memory_id": "m0", "memory_items": []}\n'
     )
-    for found in (read_predictions(path), read_memory_rows(path)):
-        assert [row.benchmark_id for row in found.rows] == ["q1"]
-        assert found.malformed.count == 1
-        assert "key `selected_memory_id` appears twice" in found.malformed.faults[0][1]
+    selections, lists = read_selections(path), read_memory_lists(path)
+    assert [row.name for row in selections.predictions] == ["q1"]
+    assert [row.name for row in lists.predictions] == ["q1"]
+    for malformed in (selections.malformed, lists.malformed):
+        assert malformed.count == 1
+        assert "key `selected_memory_id` appears twice" in malformed.faults[0][1]
 
 
 def test_a_key_given_twice_is_refused_in_lists_settings_and_prices(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_scoring.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation, SystemFailure
 from memory_systems.item_json import item_json, operations_json, writable
 from memory_systems.registry import MEMORY_SYSTEMS
@@ -119,10 +119,12 @@ def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_pat
     assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}, "reasons": {}}
     assert summary["memories"] == sum(len(row["memory_items"]) for row in predicted)
     assert json.loads(result.stdout) == summary
-    read = read_memory_rows(out / "predictions.jsonl")
-    assert len(read.rows) == 20
-    assert not any(row.fault for row in read.rows)
-    assert {t.count for t in (read.malformed, read.left_out, read.without_value)} == {0}
+    read = read_memory_lists(out / "predictions.jsonl")
+    assert len(read.predictions) == 20
+    assert not any(row.fault for row in read.predictions)
+    assert read.malformed.count == 0
+    assert all(row.value and row.value.left_out == 0 for row in read.predictions)
+    assert all(item.text for row in read.predictions if row.value for item in row.value.items)
     asks = system == "mem0"
     assert bool(server.calls) == bool(summary["calls"]) == asks
     if asks:

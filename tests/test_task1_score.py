@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from indexes.language import language_of
-from memory_scoring import exact_pairs, mean_score, similar_pairs
-from memory_scoring.predictions import predicted_item, read_memory_rows
+from memory_scoring import mean_score, similar_pairs
+from memory_scoring.predictions import predicted_item, read_memory_lists
 from memory_scoring.score_options import ScoreOptions
-from memory_scoring.scoring import _said
+from memory_scoring.scoring import _user_text
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.layout import sample_root
 from recallbed.corpus.records import Turn
@@ -24,7 +24,7 @@ from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
 from task1.score import app, score_file
-from tests.kit import write_lines
+from tests.kit import one_line_error, write_lines
 from tests.scripted_server import Call, scripted_server
 
 JSON = Any
@@ -64,13 +64,6 @@ def predictions(path: Path, *rows: Sequence[JSON]) -> Path:
 
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(app, list(map(str, words)))
-
-
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
-    for word in said:
-        assert word in result.stderr, result.stderr
 
 
 def exact(tmp_path: Path, gold: Sequence[JSON], predicted: Sequence[JSON]) -> tuple[float, ...]:
@@ -130,7 +123,7 @@ def test_values_that_are_no_text_are_compared_by_their_json(tmp_path: Path, valu
 def test_what_is_no_memory_is_left_out_and_counted(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA], [TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA, "Likes tea", None, 3], [{**TEA, "value": " "}])
-    found = score_file(ScoreOptions(path, root, scorer="exact"))
+    found = score_file(ScoreOptions(path, root, scorer="exact")).to_json()
     assert found["members_left_out"] == {"count": 3, "lines": [1, 1, 1]}
     assert found["memories_without_value"] == {"count": 1, "lines": [2]}
     assert found["pooled"] == {
@@ -142,13 +135,13 @@ def test_what_is_no_memory_is_left_out_and_counted(tmp_path: Path) -> None:
 def test_confidence_may_be_written_as_text_and_else_is_missing() -> None:
     from collections import Counter
 
-    mended: Counter[str] = Counter()
+    repairs: Counter[str] = Counter()
     read = [
-        predicted_item({"confidence": raw}, mended).confidence
+        predicted_item({"confidence": raw}, repairs).confidence
         for raw in (0.5, "0.5", None, "high", [1], 10**400, "nan", True)
     ]
     assert read == [0.5, 0.5, None, None, None, None, None, 1.0]
-    assert mended == {"confidence is no number: taken as missing": 4}
+    assert repairs == {"confidence is not a number: taken as missing": 4}
 
 
 # --- every line under one cause -------------------------------------------------------------------
@@ -178,15 +171,16 @@ def planted(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(ScoreOptions(path, root))
+    found = score_file(ScoreOptions(path, root)).to_json()
     causes = {k: (tally["count"], tally["lines"]) for k, tally in found["causes"].items()}
     assert causes == {
         "answered": (2, [1, 2]),
+        "null_or_empty": (0, []),
         "faulty": (3, [3, 4, 5]),
         "repeated": (1, [6, 11]),
         "missing": (2, [7, 8]),  # q6 and q7, by their lines in model_input
     }
-    others = {k: (t["count"], t["lines"]) for k, t in found["lines_of_no_session"].items()}
+    others = {k: (t["count"], t["lines"]) for k, t in found["lines_of_no_query"].items()}
     assert others == {
         "unknown": (1, [7]),
         "without_benchmark_id": (2, [9, 10]),
@@ -202,35 +196,49 @@ def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]
     assert text.endswith("p.jsonl:5: field `memory_items` must be a list, not str")
     result = run(path, "--data", root)
     assert result.exit_code == 0
-    for said in ("2 of 8 sessions answered", "missing, no row: 2 (lines 7, 8)", "0.1250"):
+    for said in (
+        "2 of 8 sessions answered",
+        "missing, no row: 2 (model_input lines 7, 8)",
+        "0.1250",
+    ):
         assert said in result.stdout
     assert result.stderr == ""
+
+
+def test_a_run_folder_is_scored_as_its_predictions(tmp_path: Path) -> None:
+    root = release(tmp_path / "data", [[TEA], [CAT]])
+    path = predictions(tmp_path / "run" / "predictions.jsonl", [TEA], [TEA])
+    found = [score_file(ScoreOptions(one, root)).to_json() for one in (path.parent, path)]
+    assert [one.pop("predictions") for one in found] == [str(path.parent), str(path)]
+    assert found[0] == found[1]
+    path.unlink()
+    one_line_error(run(path.parent, "--data", root), "no predictions.jsonl here")
 
 
 def test_an_empty_session_that_is_not_answered_is_wrong_too(tmp_path: Path) -> None:
     root = release(tmp_path, [[], [TEA]])
     write_lines(tmp_path / "p.jsonl", [{"benchmark_id": "q1", "memory_items": [TEA]}])
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl", root))
+    found = score_file(ScoreOptions(tmp_path / "p.jsonl", root)).to_json()
     assert (found["f1"], found["unanswered_as_wrong"]["f1"]) == (1.0, 0.5)
 
 
 def test_a_users_mistake_is_one_line(tmp_path: Path) -> None:
-    """Hard cases 46 and 56: no file and no outage looks like a score."""
+    """No file and no outage looks like a score."""
     root = release(tmp_path / "data", [[TEA]])
     path = tmp_path / "p.jsonl"
-    assert_one_line(run(path, "--data", root), "p.jsonl", "No such file")
+    one_line_error(run(path, "--data", root), "p.jsonl", "No such file")
     path.write_text("")
-    assert_one_line(run(path, "--data", root), "the file is empty")
+    one_line_error(run(path, "--data", root), "the file is empty")
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    assert_one_line(run(path, "--data", root), "Git LFS pointer")
+    one_line_error(run(path, "--data", root), "Git LFS pointer")
     write_lines(path, [{"benchmark_id": "q0"}, {"benchmark_id": "x", "memory_items": []}])
-    assert_one_line(run(path, "--data", root), "not one of 2 lines answers", "unknown")
+    one_line_error(run(path, "--data", root), "no line can be scored", "unknown")
     predictions(path, [TEA])
-    assert_one_line(run(path, "--data", root, "--split", "test"), "no split `test`")
+    one_line_error(run(path, "--data", root, "--split", "test"), "no split `test`")
     (root / "dev" / "task1" / "reference_output.jsonl").unlink()
-    assert_one_line(run(path, "--data", root), "no reference_output.jsonl")
-    assert_one_line(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
-    assert_one_line(run(path, "--data", root, "--chat-model", "openai:x"), "--scorer judge")
+    one_line_error(run(path, "--data", root), "no reference_output.jsonl")
+    one_line_error(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
+    one_line_error(run(path, "--data", root, "--chat-model", "openai:x"), "--scorer judge")
 
 
 # --- match ----------------------------------------------------------------------------------------
@@ -240,7 +248,7 @@ def test_match_by_hand(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA, RAIN], [CAT]], said="我喜欢喝绿茶")
     vague = {**TEA, "type": "indirect", "confidence": 0.5, "value": "Likes tea"}
     path = predictions(tmp_path / "p.jsonl", [vague], [CAT, TEA])
-    found = score_file(ScoreOptions(path, root))
+    found = score_file(ScoreOptions(path, root)).to_json()
     # "likes green tea" and "likes tea": 2 of 3 tokens; 2 x 9 of 24 characters.
     score = 0.4 + 0.4 * (0.6 * 2 / 3 + 0.4 * 18 / 24) + 0 + 0.1 * (1 - 0.2 / 0.8)
     assert found["precision"] == pytest.approx((1 + 1 / 2) / 2)
@@ -260,15 +268,17 @@ def test_match_by_hand(tmp_path: Path) -> None:
 def test_text_similarity_is_reported_beside_a_score_that_is_blind_to_text(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA, CAT], [RAIN], []])
     blind = [[{**item, "value": "x"} for item in row] for row in ([TEA, CAT], [RAIN], [])]
-    found = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root))
+    found = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root)).to_json()
     assert (found["f1"], found["pair_score"]) == (1.0, pytest.approx((0.6 + 0.6 + 1) / 3, abs=0.01))
     assert found["text_similarity"]["pairs"] == 3
     assert found["text_similarity"]["mean"] < 0.03
     written = predictions(tmp_path / "p.jsonl", [TEA, {**CAT, "value": "x"}], [], [])
-    found = score_file(ScoreOptions(written, root))
+    found = score_file(ScoreOptions(written, root)).to_json()
     assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.01)
     assert run(written, "--data", root).stdout.count("text similarity of the pairs") == 1
-    nothing = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", [], [], []), root))
+    nothing = score_file(
+        ScoreOptions(predictions(tmp_path / "p.jsonl", [], [], []), root)
+    ).to_json()
     assert nothing["text_similarity"] is None
     assert run(tmp_path / "p.jsonl", "--data", root).exit_code == 0
 
@@ -286,14 +296,14 @@ def test_order_of_lines_and_members_and_hash_seed_change_nothing(tmp_path: Path)
         for name, row in inputs.rows.items()
     ]
     write_lines(tmp_path / "a.jsonl", rows)
-    one = score_file(ScoreOptions(tmp_path / "a.jsonl"))
+    one = score_file(ScoreOptions(tmp_path / "a.jsonl")).to_json()
     assert (one["sample"], one["precision"], one["recall"]) == (True, 1.0, 1.0)
     draw = random.Random(0)
     draw.shuffle(rows)
     for row in rows:
         draw.shuffle(row["memory_items"])
     write_lines(tmp_path / "b.jsonl", rows)
-    other = score_file(ScoreOptions(tmp_path / "b.jsonl"))
+    other = score_file(ScoreOptions(tmp_path / "b.jsonl")).to_json()
     for found in (one, other):
         del found["predictions"], found["causes"]  # name of the file, numbers of lines
     assert one == other
@@ -306,7 +316,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
         tmp_path / "p.jsonl",
         [{"benchmark_id": r["benchmark_id"], **r["gold"]} for r in rows],
     )
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl", scorer="exact"))
+    found = score_file(ScoreOptions(tmp_path / "p.jsonl", scorer="exact")).to_json()
     assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)
     assert "pair_score" not in found
 
@@ -329,7 +339,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
 def test_language_is_told_by_what_the_user_says(language: str, said: str) -> None:
     assert language_of(said) == language
     turns = [Turn("assistant", "Hello, what is it?"), Turn("user", said)]
-    assert language_of(_said(turns)) == language
+    assert language_of(_user_text(turns)) == language
 
 
 # --- judge ----------------------------------------------------------------------------------------
@@ -367,7 +377,7 @@ def judge_words(tmp_path: Path, url: str, name: str) -> list[str | Path]:
 def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hard case 46: what could not be judged is in no mean."""
+    """What could not be judged is in no mean."""
     monkeypatch.setenv("RECALLBED_API_KEY", "k")
     sick = {"on": True}
 
@@ -392,7 +402,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
         assert [row["error"] for row in rows].count(None) == 5
         assert all(row["result"]["prompt"].startswith("memory_pairs.v") for row in rows)
         assert rows[5]["calls"] == 0  # nothing predicted: nothing to ask
-        assert_one_line(run(*words), "already holds this run", "--resume")
+        one_line_error(run(*words), "already holds this run", "--resume")
         sick["on"] = False
         again = json.loads(run(*words, "--retry-failed").stdout)
         assert (again["sessions"], again["judge"]["unjudged"]) == (6, {})
@@ -401,7 +411,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
 def test_a_stopped_judge_goes_on_and_repeats_no_call(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hard case 63: resumed it ends as if unbroken; another predictions file is refused."""
+    """Resumed it ends as if unbroken; another predictions file is refused."""
     monkeypatch.setenv("RECALLBED_API_KEY", "k")
     refused = {"on": False}
 
@@ -436,13 +446,13 @@ def test_a_stopped_judge_goes_on_and_repeats_no_call(
         assert files[0] == files[1]
         assert files[1].startswith(done)
         predictions(Path(six[0]), [CAT])
-        assert_one_line(run(*broken, "--resume"), "they differ in predictions")
+        one_line_error(run(*broken, "--resume"), "they differ in predictions")
 
 
 def test_dry_run_needs_a_judge(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA])
-    assert_one_line(run(path, "--data", root, "--dry-run"), "--judge-model")
+    one_line_error(run(path, "--data", root, "--dry-run"), "--judge-model")
 
 
 # --- real data ------------------------------------------------------------------------------------
@@ -460,19 +470,22 @@ def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
     """All seven models within 0.04 and in the same order wherever published F1 differ by 0.02."""
     models = compare(recorded / "task1", alpsbench, "dev")
     assert {one.model for one in models} == set(leaderboard())
-    assert [one.ours["sessions"] for one in models] == [410] * 7
+    assert [one.ours.sessions for one in models] == [410] * 7
     for one in models:
         assert one.largest_difference < 0.04, one.model
-        assert one.ours["algorithmic_score"] == pytest.approx(
+        assert one.mean("algorithmic_score") == pytest.approx(
             one.published["algorithmic_score"], abs=3
         )
     assert misordered(models) == []
     for one in models:  # as in the paper's figure
         direct, indirect = (one.by_type[kind] for kind in ("direct", "indirect"))
-        assert direct["recall"]["mean"] > indirect["recall"]["mean"]
+        assert direct.recall
+        assert indirect.recall
+        assert direct.recall.mean > indirect.recall.mean
         if one.model in PAPER_RECALL:
             for kind, value in zip((direct, indirect), PAPER_RECALL[one.model], strict=True):
-                assert kind["recall_as_such"]["mean"] == pytest.approx(value, abs=0.09)
+                assert kind.recall_as_such is not None
+                assert kind.recall_as_such.mean == pytest.approx(value, abs=0.09)
     text = "\n".join(markdown(models))
     assert text.count("\n| ") == 17
     assert "410 sessions" in text
@@ -511,7 +524,6 @@ def test_pair_scores_equal_those_behind_the_recorded_final_scores(
 
 def test_recorded_rows_are_read_whole(recorded: Path) -> None:
     for path in sorted((recorded / "task1").glob("*.jsonl")):
-        found = read_memory_rows(path)
-        assert len(found.rows) == found.lines == 410
-        assert not any(row.fault for row in found.rows)
-        assert not exact_pairs((), found.rows[0].items or ())
+        found = read_memory_lists(path)
+        assert len(found.predictions) == found.lines == 410
+        assert not any(row.value is None for row in found.predictions)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_scoring.predictions import read_memory_rows
+from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation
 from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.store import MemoryStore, replay
@@ -21,8 +21,9 @@ from recallbed.chat_models.cache import ReplyCache
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.corpus.task2 import TASK2
+from task2.actions import UpdateAction
 from task2.run import app
-from task2.update import ADDITION, MODIFICATION, RETENTION, with_official_ids
+from task2.update import with_official_ids
 from tests.kit import ROOT, write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
@@ -84,9 +85,9 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
         assert len({item.id for item in items}) == len(items)
         for item, action in zip(items, row["result"]["actions"], strict=True):
             assert item.id
-            if action == RETENTION:
+            if action == UpdateAction.RETENTION:
                 assert item == given[item.id]
-            elif action == MODIFICATION:
+            elif action == UpdateAction.MODIFICATION:
                 assert item.text != given[item.id.removesuffix("_updated")].text
                 assert item.id.endswith("_updated")
             else:
@@ -97,21 +98,27 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
     actions = Counter(action for row in rows for action in row["result"]["actions"])
     assert {a: n for a, n in summary["actions"].items() if n} == actions
     assert summary["operations"]["DELETE"] == (
-        0 if system == "none" else total - actions[RETENTION] - actions[MODIFICATION]
+        0
+        if system == "none"
+        else total - actions[UpdateAction.RETENTION] - actions[UpdateAction.MODIFICATION]
     )
     if system == "mem0":
         assert all(summary["operations"].values()), summary["operations"]
-        assert {*actions} == {RETENTION, MODIFICATION, ADDITION}
+        assert {*actions} == {
+            UpdateAction.RETENTION,
+            UpdateAction.MODIFICATION,
+            UpdateAction.ADDITION,
+        }
         assert summary["unknown_labels"]
     if system == "copy":
-        assert actions == {RETENTION: total}
+        assert actions == {UpdateAction.RETENTION: total}
     if system == "replace":
-        assert actions == {RETENTION: total - 20, MODIFICATION: 20}
+        assert actions == {UpdateAction.RETENTION: total - 20, UpdateAction.MODIFICATION: 20}
     if system in BASELINES:
         assert not server.calls
-    read = read_memory_rows(out / "predictions.jsonl")
-    assert len(read.rows) == 20
-    assert not any(row.fault for row in read.rows)
+    read = read_memory_lists(out / "predictions.jsonl")
+    assert len(read.predictions) == 20
+    assert not any(row.fault for row in read.predictions)
 
 
 @pytest.mark.parametrize("system", ["copy", "replace"])
@@ -141,10 +148,10 @@ def test_the_ids_tell_retention_modification_and_addition() -> None:
     ]
     found = with_official_ids(given, now)
     assert [(item.id, item.text, action) for item, action in found] == [
-        ("x3", "b", RETENTION),
-        ("x9_updated", "c, and more", MODIFICATION),
-        ("m_new_1", "d", ADDITION),
-        ("m_new_2", "e", ADDITION),
+        ("x3", "b", UpdateAction.RETENTION),
+        ("x9_updated", "c, and more", UpdateAction.MODIFICATION),
+        ("m_new_1", "d", UpdateAction.ADDITION),
+        ("m_new_2", "e", UpdateAction.ADDITION),
     ]
     assert with_official_ids(given, []) == []
 

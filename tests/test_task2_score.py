@@ -18,13 +18,20 @@ from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.corpus.task2 import TASK2
 from retrievers.base import Retriever, RetrieverError
 from retrievers.options import RetrieverOptions
-from task2.actions import Action, Deed, Update, action_figures, deeds
-from task2.localisation import best_over_turns, changed, localisation
+from task2.actions import (
+    ItemAction,
+    SessionUpdate,
+    UpdateAction,
+    action_figures,
+    changed_positions,
+    item_actions,
+)
+from task2.localisation import best_over_turns, localisation
 from task2.score import app, score_file
 from tests.kit import write_lines
 
 JSON = Any
-KEPT, CHANGED, NEW = Action.RETENTION, Action.MODIFICATION, Action.ADDITION
+KEPT, CHANGED, NEW = UpdateAction.RETENTION, UpdateAction.MODIFICATION, UpdateAction.ADDITION
 TEA = MemoryItem("Likes green tea", "m1", "Preferences/Food", "direct", 0.9)
 CAT = MemoryItem("Has a cat called Momo", "m2", "Possessions/Pet", "direct", 0.9)
 JOB = MemoryItem("Works as a nurse", "m3", "Personal_Background/Occupation", "direct", 0.9)
@@ -61,7 +68,7 @@ def score(tmp_path: Path, *lists: Sequence[JSON], key: str = "memory_items", **h
         tmp_path / "p.jsonl",
         [{"benchmark_id": f"q{i}", key: list(one)} for i, one in enumerate(lists)],
     )
-    return score_file(ScoreOptions(tmp_path / "p.jsonl", root, **how))
+    return score_file(ScoreOptions(tmp_path / "p.jsonl", root, **how)).to_json()
 
 
 def run(*words: str | Path) -> Result:
@@ -72,31 +79,52 @@ def run(*words: str | Path) -> Result:
 
 
 def test_ids_that_follow_the_release_tell_what_was_done() -> None:
-    assert deeds(GIVEN, GOLD) == [Deed(CHANGED, 0), Deed(KEPT, 1), Deed(KEPT, 2), Deed(NEW)]
+    assert item_actions(GIVEN, GOLD) == [
+        ItemAction(CHANGED, 0),
+        ItemAction(KEPT, 1),
+        ItemAction(KEPT, 2),
+        ItemAction(NEW),
+    ]
     # A new text under the stored id is a change; the old one under `_updated` is none.
-    assert deeds(GIVEN, [replace(MILK, id="m1")]) == [Deed(CHANGED, 0)]
-    assert deeds(GIVEN, [replace(TEA, id="m1_updated")]) == [Deed(KEPT, 0)]
-    assert deeds(GIVEN, [replace(TEA, text=" likes GREEN tea ")]) == [Deed(KEPT, 0)]
+    assert item_actions(GIVEN, [replace(MILK, id="m1")]) == [ItemAction(CHANGED, 0)]
+    assert item_actions(GIVEN, [replace(TEA, id="m1_updated")]) == [ItemAction(KEPT, 0)]
+    assert item_actions(GIVEN, [replace(TEA, text=" likes GREEN tea ")]) == [ItemAction(KEPT, 0)]
     # `m_new_1` says that it stands for none, even with a given one's words.
-    assert deeds(GIVEN, [replace(TEA, id="m_new_1")]) == [Deed(NEW)]
-    assert deeds(GIVEN, [replace(RUNS, id="m3")]) == [Deed(CHANGED, 2)]
-    assert deeds((), [RUNS]) == [Deed(NEW)]
-    assert deeds(GIVEN, ()) == []
+    assert item_actions(GIVEN, [replace(TEA, id="m_new_1")]) == [ItemAction(NEW)]
+    assert item_actions(GIVEN, [replace(RUNS, id="m3")]) == [ItemAction(CHANGED, 2)]
+    assert item_actions((), [RUNS]) == [ItemAction(NEW)]
+    assert item_actions(GIVEN, ()) == []
 
 
 @pytest.mark.parametrize("name", [None, "", "p1", "m9", "m9_updated", "new_1"])
 def test_other_ids_are_passed_over_for_the_content(name: str | None) -> None:
     items = [replace(item, id=name) for item in GOLD]
-    assert deeds(GIVEN, items) == [Deed(CHANGED, 0), Deed(KEPT, 1), Deed(KEPT, 2), Deed(NEW)]
-    assert deeds(GIVEN, items[::-1]) == [Deed(NEW), Deed(KEPT, 2), Deed(KEPT, 1), Deed(CHANGED, 0)]
+    assert item_actions(GIVEN, items) == [
+        ItemAction(CHANGED, 0),
+        ItemAction(KEPT, 1),
+        ItemAction(KEPT, 2),
+        ItemAction(NEW),
+    ]
+    assert item_actions(GIVEN, items[::-1]) == [
+        ItemAction(NEW),
+        ItemAction(KEPT, 2),
+        ItemAction(KEPT, 1),
+        ItemAction(CHANGED, 0),
+    ]
 
 
 def test_a_given_memory_is_stood_for_once() -> None:
-    assert deeds(GIVEN, [TEA, replace(MILK, id="m1")])[0] == Deed(KEPT, 0)
-    assert deeds([TEA], [TEA, MILK]) == [Deed(KEPT, 0), Deed(NEW)]
-    assert deeds([TEA], [TEA, replace(TEA, id=None)]) == [Deed(KEPT, 0), Deed(NEW)]
+    assert item_actions(GIVEN, [TEA, replace(MILK, id="m1")])[0] == ItemAction(KEPT, 0)
+    assert item_actions([TEA], [TEA, MILK]) == [ItemAction(KEPT, 0), ItemAction(NEW)]
+    assert item_actions([TEA], [TEA, replace(TEA, id=None)]) == [
+        ItemAction(KEPT, 0),
+        ItemAction(NEW),
+    ]
     twins = [TEA, replace(TEA, id="m4")]
-    assert deeds(twins, [replace(t, id=None) for t in twins]) == [Deed(KEPT, 0), Deed(KEPT, 1)]
+    assert item_actions(twins, [replace(t, id=None) for t in twins]) == [
+        ItemAction(KEPT, 0),
+        ItemAction(KEPT, 1),
+    ]
 
 
 def test_actions_by_hand(tmp_path: Path) -> None:
@@ -127,7 +155,7 @@ def test_a_text_that_did_not_move_towards_the_reference_is_no_right_action(tmp_p
     assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.02)
     alone = score(tmp_path, blind)
     assert alone["text_similarity"]["mean"] < 0.03
-    assert {alone["actions"][a.value]["f1"] for a in Action} == {0.0}
+    assert {alone["actions"][a.value]["f1"] for a in UpdateAction} == {0.0}
     assert alone["actions"]["all"]["f1"] == 0.0
     # The changed and the added one are wrong by their text; the others aren't retentions.
     assert alone["actions"]["text_not_closer"] == 2
@@ -166,16 +194,16 @@ def test_an_addition_must_come_closer_than_any_given_text(
 def test_a_text_is_the_gold_one_whatever_was_there_before(tmp_path: Path) -> None:
     # Without its full stop the given text is a modification, and as near to the gold one as can be.
     dotted = replace(MILK, text="Likes green tea.")
-    update = Update("s", (TEA,), (dotted,), (dotted,), (Pair(0, 0, 1.0),))
-    assert action_figures([update])["modification"]["correct"] == 1
+    update = SessionUpdate("s", (TEA,), (dotted,), (dotted,), (Pair(0, 0, 1.0),))
+    assert action_figures([update]).by_action["modification"].correct == 1
 
 
 def test_a_pair_that_a_judge_made_needs_no_likeness() -> None:
     """A judge has read both texts."""
     told = replace(MILK, text="Tea, but never without dairy")
-    update = Update("s", (TEA,), (MILK,), (told,), (Pair(0, 0, 1.0),))
-    assert action_figures([update])["modification"]["correct"] == 0
-    assert action_figures([update], by_text=False)["modification"]["correct"] == 1
+    update = SessionUpdate("s", (TEA,), (MILK,), (told,), (Pair(0, 0, 1.0),))
+    assert action_figures([update]).by_action["modification"].correct == 0
+    assert action_figures([update], by_text=False).by_action["modification"].correct == 1
 
 
 def test_an_action_that_nobody_took_has_no_precision(tmp_path: Path) -> None:
@@ -195,7 +223,7 @@ def test_the_list_is_scored_as_in_task_1(tmp_path: Path) -> None:
     assert score(tmp_path, perfect, key="answer")["f1"] == 1
     line = {"benchmark_id": "q0", "answer": [], "memory_items": perfect}
     write_lines(tmp_path / "p.jsonl", [line])
-    assert score_file(ScoreOptions(tmp_path / "p.jsonl", tmp_path / "data"))["f1"] == 1
+    assert score_file(ScoreOptions(tmp_path / "p.jsonl", tmp_path / "data")).to_json()["f1"] == 1
 
 
 def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> None:
@@ -205,9 +233,10 @@ def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> Non
         for name, row in rows.items()
     ]
     write_lines(tmp_path / "p.jsonl", lines)
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl"), RetrieverOptions(("bm25",)))
+    options = ScoreOptions(tmp_path / "p.jsonl")
+    found = score_file(options, RetrieverOptions(("bm25",))).to_json()
     assert (found["f1"], found["sample"]) == (1.0, True)
-    assert {found["actions"][action.value]["f1"] for action in Action} == {1.0}
+    assert {found["actions"][action.value]["f1"] for action in UpdateAction} == {1.0}
     assert found["localisation"][0]["failed"] == {}
 
 
@@ -241,7 +270,7 @@ def test_localisation_by_hand_ties_as_expectations() -> None:
         row("a cat called", "tea"),  # behind cat; job ties
         row("zzz"),  # all tie
     ]
-    found = localisation(rows, "words", Words())
+    found = localisation(rows, "words", Words()).to_json()
     assert (found["attempted"], found["scored"], found["failed"]) == (4, 4, {})
     assert found["recall@1"]["mean"] == pytest.approx((1 + 1 / 2 + 0 + 1 / 3) / 4, abs=1e-6)
     assert (found["recall@1"]["worst"], found["recall@1"]["best"]) == (0.25, 0.75)
@@ -252,7 +281,6 @@ def test_localisation_by_hand_ties_as_expectations() -> None:
 
 
 def test_failures_trivial_pools_and_rows_without_a_change_are_counted_and_in_no_mean() -> None:
-    """Hard cases 46 and 59."""
     rows = [
         row("green tea please"),
         row("fail"),
@@ -262,7 +290,7 @@ def test_failures_trivial_pools_and_rows_without_a_change_are_counted_and_in_no_
         row("tea", gold=[MILK, replace(CAT, id="m2_updated", text="Has two cats")]),
         row(),
     ]
-    found = localisation(rows, "words", Words())
+    found = localisation(rows, "words", Words()).to_json()
     assert (found["attempted"], found["scored"], found["failed"]) == (3, 1, {"scripted": 2})
     assert found["left_out"] == {
         "trivial: one memory": 1,
@@ -271,7 +299,7 @@ def test_failures_trivial_pools_and_rows_without_a_change_are_counted_and_in_no_
         "without a user turn": 1,
     }
     assert found["recall@1"]["mean"] == 1
-    none = localisation(rows[1:2], "words", Words())
+    none = localisation(rows[1:2], "words", Words()).to_json()
     assert none["recall@1"] is none["reciprocal_rank"] is none["chance"] is None
 
 
@@ -280,7 +308,7 @@ def test_scores_that_are_none_are_a_failure() -> None:
         def score(self, query: str, pool: Sequence[Memory]) -> list[float]:
             return [float("nan")] * len(pool)
 
-    found = localisation([row("tea")], "broken", Broken())
+    found = localisation([row("tea")], "broken", Broken()).to_json()
     assert list(found["failed"]) == ["score not finite at position 0"]
 
 
@@ -298,9 +326,14 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
     assert (place["retriever"], place["scored"]) == ("bm25", 2)  # all sessions, answered or not
     assert place["recall@1"]["mean"] == 1
     assert place["settings"]["stem"] is False
-    assert "missing, no row: 1 (lines 2)" in result.stderr
+    assert "missing, no row: 1 (model_input lines 2)" in result.stderr
     result = run(*words)
-    for said in ("modification", "localisation", "bm25", "missing, no row: 1 (lines 2)"):
+    for said in (
+        "modification",
+        "localisation",
+        "bm25",
+        "missing, no row: 1 (model_input lines 2)",
+    ):
         assert said in result.stdout
     for words_, said in (
         (["--retriever", "nobody"], "no retriever `nobody`"),
@@ -317,15 +350,15 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
 def test_actions_of_the_real_references(alpsbench: Path) -> None:
     """717 retentions, 408 modifications and 410 additions; nearly all are told without ids too."""
     rows = read_inputs(alpsbench, "dev", TASK2, with_gold=True).rows.values()
-    counts = dict.fromkeys(Action, 0)
+    counts = dict.fromkeys(UpdateAction, 0)
     missed = 0
     for one in rows:
         gold = one.gold or ()
-        found = deeds(one.memories, gold)
+        found = item_actions(one.memories, gold)
         for deed in found:
             counts[deed.action] += 1
-        blind = deeds(one.memories, [replace(item, id=None) for item in gold])
+        blind = item_actions(one.memories, [replace(item, id=None) for item in gold])
         missed += sum(a != b for a, b in zip(found, blind, strict=True))
-        assert len(changed(one)) <= 1
+        assert len(changed_positions(one.memories, one.gold or ())) <= 1
     assert counts == {KEPT: 717, CHANGED: 408, NEW: 410}
     assert missed == 12  # as docs/task2.md says

@@ -8,15 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from analysis.frontier import FrontierPoint, as_table
 from analysis.metrics import Recall, ReciprocalRank
+from analysis.statistics import Interval
 from analysis.summary import Cell, Estimate, RerankReport, SweepSummary
 from analysis.tables import COSTS, build_table
-from memory_scoring.command import tables
+from memory_scoring.figures import GroupFigures, Pooled, SessionFigures
+from memory_scoring.report import MemoryReport
 from recallbed.harness.text_table import TextTable, wrapped
 
 WIDTHS = (40, 60, 80, 120, 200)
@@ -88,23 +92,19 @@ def test_each_block_says_whose_figures_it_holds(width: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_tables_of_task_1_and_of_the_frontier(width: int) -> None:
-    share = {"mean": 0.5, "low": 0.25, "high": 0.75}
-    kind = {"gold": 12, "recall": share, "recall_as_such": share, "predicted": 9}
-    report = {
-        "intervals": {"precision": share},
-        "precision": 0.5,
-        "pooled": {"precision": 0.4321},
-        "unanswered_as_wrong": {"precision": 0.1234},
-        "text_similarity": {"mean": 0.5, "low": 0.25, "high": 0.75},
-        "by_type": {"direct": {**kind, "precision": share}},
-        "by_label": {"喜好" * 30: {**kind, "precision": None}},
-        "by_language": {
-            "en": {"sessions": 3, "precision": 1, "recall": 1, "f1": 1, "intervals": {"f1": share}}
-        },
-    }
+    share = Interval(0.5, 0.25, 0.75, "bootstrap")
+    means = dict.fromkeys(("precision", "recall", "f1"), share)
+    figures = SessionFigures(3, means, Pooled(12, 9, 5), share, 5)
+    report: Any = SimpleNamespace(
+        figures=figures,
+        unanswered_as_wrong={"precision": 0.1234},
+        by_type={"direct": GroupFigures(12, 9, share, share, share)},
+        by_label={"喜好" * 30: GroupFigures(12, 9, share, share, None)},
+        by_language={"en": figures},
+    )
     amounts = {"tokens": 1234567.0, "cost": None, "ms": 12.5}
     point = FrontierPoint("run", "llm, nested pools", 0.5, 0.25, 0.75, amounts, 12.5, 0, 164, 160)
-    for table in (*tables(report), as_table([point], "tokens", 1000, 1)):
+    for table in (*MemoryReport.tables(report), as_table([point], "tokens", 1000, 1)):
         lines = table.lines(width)
         everything(table, lines)
         assert max(map(cell_len, lines)) <= width

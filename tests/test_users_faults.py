@@ -75,7 +75,7 @@ def test_task_2_counts_it_and_goes_on() -> None:
         Task2Row(f"q{i}", f"s{i}", (), (Turn("user", text),), GIVEN, i, GOLD)
         for i, text in enumerate(("green tea", "nought"))
     ]
-    found = localisation(rows, "divides", Divides())
+    found = localisation(rows, "divides", Divides()).to_json()
     assert (found["attempted"], found["scored"]) == (2, 1)
     assert found["failed"] == {DIVIDED: 1}
     assert found["recall@1"]["mean"] == 1

@@ -52,7 +52,7 @@ def shell(*arguments: object, **environment: str) -> subprocess.CompletedProcess
         errors="replace",
         cwd=ROOT,
         env={**os.environ, **environment},
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -646,7 +646,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback(sample: Path) -> None:
     assert process.stderr is not None
     told = process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     assert b"Traceback" not in told
 
 

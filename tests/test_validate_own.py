@@ -134,7 +134,7 @@ def test_gz_is_read_like_the_plain_file(own: Path, tmp_path: Path) -> None:
         (LFS, ":1: this is a Git LFS pointer"),
     ],
 )
-def test_row_56_files_of_nothing_are_a_fault(own: Path, raw: bytes, said: str) -> None:
+def test_files_of_nothing_are_a_fault(own: Path, raw: bytes, said: str) -> None:
     own.write_bytes(raw)
     report = as_json(own)
     assert report["fault_count"] == report["tracks"][0]["faults"] == 1

@@ -169,7 +169,7 @@ class Local(Overlap):
 
 @pytest.mark.parametrize("name", ["Locked", "Local"])
 def test_a_retriever_that_cannot_be_pickled(release: Path, tmp_path: Path, name: str) -> None:
-    """Row 23: one error that names the label and the way out, and one worker needs no pickle."""
+    """One error that names the label and the way out, and one worker needs no pickle."""
     with pytest.raises(UserError, match=r"^x: cannot be sent to worker .* --workers 1"):
         sweep(release, tmp_path / "2", f"tests.test_workers:{name}", 2)
     assert sweep(release, tmp_path / "1", f"tests.test_workers:{name}", 1)
@@ -200,7 +200,7 @@ class NeverArrives(Retriever):
 def test_a_worker_that_dies_ends_the_run_with_one_error(
     release: Path, tmp_path: Path, name: str
 ) -> None:
-    """Row 23: not a hang, exit code 2, and the rows before it are kept for --resume."""
+    """Not a hang, exit code 2, and the rows before it are kept for --resume."""
     (tmp_path / "mine.py").write_text(MINE)
     words = ["--retriever", f"mine:{name}", "--data", release, "--distractors", "2,10"]
     words += ["--out", "run", "--workers"]
@@ -218,14 +218,16 @@ def test_a_worker_that_dies_ends_the_run_with_one_error(
 
 SCRIPT = """\
 from pathlib import Path
-from recallbed.harness.configurations import parse_configurations
-from tests.kit import sweep_config
+from recallbed.corpus.options import DataOptions, PoolOptions
+from recallbed.harness.run_options import RunOptions
+from retrievers.options import RetrieverOptions
+from task3.options import SweepConfig
 from task3.sweep_run import run_sweep
 
 def main():
-    outcome = run_sweep(sweep_config(
-        configurations=parse_configurations(["overlap"], []),
-        data=Path({data!r}), distractors=(2,), workers=4, out=Path("run"),
+    outcome = run_sweep(SweepConfig(
+        RetrieverOptions(("overlap",)), DataOptions(Path({data!r})),
+        PoolOptions(distractors=(2,)), workers=4, run=RunOptions(Path("run")),
     ))
     print("scored", outcome.summary["cells"][0]["scored"])
 
@@ -236,7 +238,7 @@ def main():
 def test_a_script_without_main_guard_ends_with_an_error(
     release: Path, tmp_path: Path, guard: bool
 ) -> None:
-    """Row 23: its workers would run the script again; with the guard the same script works."""
+    """Its workers would run the script again; with the guard the same script works."""
     end = "if __name__ == '__main__':\n    main()\n" if guard else "main()\n"
     (tmp_path / "script.py").write_text(SCRIPT.format(data=str(release)) + end)
     done = python("script.py", cwd=tmp_path)

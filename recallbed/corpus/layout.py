@@ -8,6 +8,8 @@ from pathlib import Path
 from recallbed.corpus.jsonl import find_jsonl
 from recallbed.errors import DataError
 
+SAMPLE_NOTE = "The embedded sample, not AlpsBench: its figures only show that everything works"
+
 
 def sample_root() -> Path:
     """The folder of the embedded sample, laid out like the release. It is not AlpsBench data."""

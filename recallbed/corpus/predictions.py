@@ -1,22 +1,44 @@
-"""Reading anyone's file of prediction rows: what can be used, and where the rest stands."""
+"""Prediction rows of any task: reading a file, and matching it with the questions of a split.
+
+All four tasks count the same causes and print them in the same words.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from recallbed.corpus.fields import Fields
 from recallbed.corpus.jsonl import new_digest, read_jsonl
-from recallbed.errors import DataError
+from recallbed.errors import DataError, UserError
 from recallbed.harness.clean_text import clean_text
+from recallbed.harness.run_folder import PREDICTIONS
+
+T = TypeVar("T")
+JSON = Any
+ANSWERED, NULL_OR_EMPTY, FAULTY = "answered", "null_or_empty", "faulty"
+REPEATED, MISSING = "repeated", "missing"
+CAUSE_TEXTS = {
+    ANSWERED: "answered",
+    "correct": "correct",
+    "wrong": "wrong",
+    "not_in_pool": "selected id not in the pool",
+    NULL_OR_EMPTY: "null or empty",
+    FAULTY: "field missing or invalid",
+    REPEATED: "repeated, none counted",
+    MISSING: "missing, no row",
+    "unknown": "unknown id",
+    "without_benchmark_id": "benchmark_id missing or not a string",
+    "malformed": "malformed line",
+}
 
 
 @dataclass(slots=True)
 class Tally:
-    """How often something was found, on which lines and, for faults, with which message."""
+    """A count, with the line numbers and, for faults, the messages."""
 
     FIRST: ClassVar[int] = 5
     count: int = 0
@@ -24,50 +46,61 @@ class Tally:
     faults: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, *lines: int, fault: str = "") -> None:
-        """Count one, which stands on `lines`."""
+        """Count one occurrence on `lines`."""
         self.count += 1
         self.lines += lines
         if fault:
             self.faults.append((lines[0], fault))
 
-    def as_json(self) -> dict[str, Any]:
-        """The count, the first lines and, where there are any, the first messages."""
-        found: dict[str, Any] = {"count": self.count, "lines": sorted(self.lines)[: self.FIRST]}
-        if self.faults:
-            found["faults"] = [fault for _, fault in sorted(self.faults)[: self.FIRST]]
-        return found
+    @property
+    def first_lines(self) -> list[int]:
+        """The first FIRST line numbers, ascending."""
+        return sorted(self.lines)[: self.FIRST]
+
+    @property
+    def first_faults(self) -> list[str]:
+        """The messages of the first FIRST faults."""
+        return [fault for _, fault in sorted(self.faults)[: self.FIRST]]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the count, the first lines and, if any, the first messages."""
+        found: dict[str, JSON] = {"count": self.count, "lines": self.first_lines}
+        return {**found, "faults": self.first_faults} if self.faults else found
+
+    def text(self, place: str = "lines") -> str:
+        """Return the count and the first lines, such as `3 (lines 1, 4, 9)`."""
+        more = ", ..." if self.count > len(self.first_lines) else ""
+        return f"{self.count} ({place} {', '.join(map(str, self.first_lines))}{more})"
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """One row: the id it selects, "" for null or empty, None if `fault` says what is wrong.
+class Prediction(Generic[T]):
+    """One predicted value; None if the row is faulty.
 
-    `answer` and `reason` are its texts, "" if missing.
+    `name` is what it answers: the benchmark_id, in task 4 followed by the query_id.
     """
 
     line: int
     benchmark_id: str
-    selected: str | None
+    name: str
+    value: T | None
     fault: str = ""
-    answer: str = ""
-    reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionFile:
-    """All rows that say which query they are for, in file order, and a tally of all others.
+@dataclass(slots=True)
+class PredictionFile(Generic[T]):
+    """All predictions of a file in its order, and a tally of all other lines.
 
-    `incomplete` counts rows whose `answer` or `reason` is missing or not a text. Nothing is scored
-    by these, so such a row is used all the same. `mended` counts blank lines and the like.
+    `source` is the path given, a run folder or a file. `lines` counts the lines that are not blank.
     `digest` was fed the bytes read.
     """
 
-    path: Path
-    rows: list[Prediction] = field(default_factory=list)
-    malformed: Tally = field(default_factory=Tally)
+    source: Path
+    predictions: list[Prediction[T]] = field(default_factory=list)
     nameless: Tally = field(default_factory=Tally)
-    incomplete: Tally = field(default_factory=Tally)
-    mended: Counter[str] = field(default_factory=Counter)
+    malformed: Tally = field(default_factory=Tally)
+    repairs: Counter[str] = field(default_factory=Counter)
+    lines: int = 0
     digest: Any = field(default_factory=new_digest)
 
     @property
@@ -75,14 +108,238 @@ class PredictionFile:
         """Sixteen hex digits over the file, unpacked."""
         return str(self.digest.hexdigest())[:16]
 
+
+Members = Callable[[str, Any, Fields], Iterable[tuple[str, str, Any]]]
+"""(benchmark_id, row, fields) -> (name, place in the row, value) of each prediction of a row."""
+
+
+def _whole_row(benchmark_id: str, row: Any, fields: Fields) -> Iterable[tuple[str, str, Any]]:
+    return [(benchmark_id, "", row)]
+
+
+def read_prediction_file(
+    source: Path, parse: Callable[[Any, Fields, str], T], members: Members = _whole_row
+) -> PredictionFile[T]:
+    """Read every line that can be read, of a file or of a run folder's predictions.jsonl.
+
+    `parse` makes the value of a member, given its fields and its place in the row. A DataError that
+    it raises makes the prediction faulty; one that `members` raises makes the line malformed.
+    Raise DataError for a file that cannot be read at all, is empty or a Git LFS pointer, and
+    UserError for a folder without predictions.jsonl.
+    """
+    path = source / PREDICTIONS if source.is_dir() else source
+    if path != source and not path.exists():
+        raise UserError(f"{source}: no {PREDICTIONS} here. Give a finished run or a file")
+    file = PredictionFile[T](source)
+
+    def malformed(error: DataError) -> None:
+        file.lines += 1
+        file.malformed.add(error.line or 0, fault=str(error))
+
+    for line, row in read_jsonl(path, file.repairs, file.digest, malformed):
+        file.lines += 1
+        fields = Fields(path, line, file.repairs)
+        try:
+            benchmark_id = fields.text(row, "benchmark_id")
+        except DataError as error:
+            file.nameless.add(line, fault=str(error))
+            continue
+        try:
+            found = list(members(benchmark_id, row, fields))
+        except DataError as error:
+            file.malformed.add(line, fault=str(error))
+            continue
+        for name, place, member in found:
+            value, fault = None, ""
+            try:
+                value = parse(member, fields, place)
+            except DataError as error:
+                fault = str(error)
+            file.predictions.append(Prediction(line, benchmark_id, name, value, fault))
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[T]):
+    """What a file holds for one question: a cause, and the value if there is exactly one row.
+
+    `lines` are those of the rows; for a missing question, its line in model_input.
+    """
+
+    cause: str
+    lines: tuple[int, ...]
+    value: T | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCounts:
+    """Questions by cause, and how many of them are answered."""
+
+    asked: int
+    answered: int
+    causes: Mapping[str, Tally]
+
     @property
-    def lines(self) -> int:
-        """How many lines were read, blank ones aside."""
-        return len(self.rows) + self.malformed.count + self.nameless.count
+    def coverage(self) -> float | None:
+        """The share of questions that are answered; None without questions."""
+        return self.answered / self.asked if self.asked else None
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return asked, answered, coverage and the tally of each cause."""
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "coverage": None if self.coverage is None else round(self.coverage, 6),
+            "causes": {cause: tally.to_json() for cause, tally in self.causes.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Matching(Generic[T]):
+    """A file matched with questions: `of` holds the match of each question, in their order.
+
+    `answers` are the causes that count as answered.
+    """
+
+    file: PredictionFile[T]
+    of: Mapping[str, Match[T]]
+    unknown: Tally
+    answers: tuple[str, ...]
+
+    @property
+    def values(self) -> dict[str, T]:
+        """The value of each answered question."""
+        return {
+            name: match.value
+            for name, match in self.of.items()
+            if match.cause in self.answers and match.value is not None
+        }
+
+    def counts(self, names: Collection[str] | None = None) -> MatchCounts:
+        """Count the questions `names`, by default all."""
+        matches = [self.of[name] for name in (self.of if names is None else names)]
+        causes = {
+            cause: Tally() for cause in (*self.answers, NULL_OR_EMPTY, FAULTY, REPEATED, MISSING)
+        }
+        for match in matches:
+            causes[match.cause].add(*match.lines, fault=match.fault)
+        answered = sum(match.cause in self.answers for match in matches)
+        return MatchCounts(len(matches), answered, causes)
+
+    @property
+    def unmatched(self) -> dict[str, Tally]:
+        """The predictions and lines that answer no question."""
+        return {
+            "unknown": self.unknown,
+            "without_benchmark_id": self.file.nameless,
+            "malformed": self.file.malformed,
+        }
+
+    def header(self) -> dict[str, JSON]:
+        """Return the part of a report that says which file was read and what it did not answer."""
+        return {
+            "predictions": str(self.file.source),
+            "lines": self.file.lines,
+            "lines_of_no_query": {name: tally.to_json() for name, tally in self.unmatched.items()},
+            "mended": dict(self.file.repairs),
+        }
+
+    def unmatched_lines(self) -> Iterator[str]:
+        """Return lines on what answers no question, and on what was repaired while reading."""
+        if any(tally.count for tally in self.unmatched.values()):
+            yield "lines that belong to no query"
+            yield from describe_tallies(self.unmatched)
+        for kind, count in sorted(self.file.repairs.items()):
+            yield f"repaired: {kind} x {count}"
+
+
+def match_predictions(
+    file: PredictionFile[T],
+    questions: Mapping[str, int],
+    judge: Callable[[str, T], tuple[str, str]] = lambda name, value: (ANSWERED, ""),
+    answers: tuple[str, ...] = (ANSWERED,),
+) -> Matching[T]:
+    """Match predictions with questions (name -> line in model_input).
+
+    `judge` gives the cause of a question's only value, and its fault if there is one. Raise
+    UserError if no question is answered.
+    """
+    given: dict[str, list[Prediction[T]]] = {name: [] for name in questions}
+    unknown = Tally()
+    for prediction in file.predictions:
+        if prediction.name in given:
+            given[prediction.name].append(prediction)
+        else:
+            unknown.add(prediction.line)
+    matches: dict[str, Match[T]] = {}
+    for name, rows in given.items():
+        lines = tuple(row.line for row in rows)
+        if len(rows) != 1:
+            cause = REPEATED if rows else MISSING
+            matches[name] = Match(cause, lines or (questions[name],))
+            continue
+        value = rows[0].value
+        cause, fault = (FAULTY, rows[0].fault) if value is None else judge(name, value)
+        matches[name] = Match(cause, lines, value, fault)
+    matching = Matching(file, matches, unknown, answers)
+    if not matching.values:
+        counted = {**matching.counts().causes, **matching.unmatched}
+        del counted[MISSING]
+        listed = "; ".join(f"{CAUSE_TEXTS[c]}: {t.count}" for c, t in counted.items() if t.count)
+        first = next(
+            (f"; {tally.first_faults[0]}" for tally in counted.values() if tally.faults), ""
+        )
+        raise UserError(f"{file.source}: no line can be scored ({listed}){first}")
+    return matching
+
+
+def describe_tallies(tallies: Mapping[str, Tally], indent: str = "  ") -> Iterator[str]:
+    """Return a line for every cause that occurs, with its first lines, and one for each fault."""
+    for cause, tally in tallies.items():
+        if tally.count and cause != ANSWERED:
+            place = "model_input lines" if cause == MISSING else "lines"
+            yield f"{indent}{CAUSE_TEXTS[cause]}: {tally.text(place)}"
+            yield from (f"{indent}  {fault}" for fault in tally.first_faults)
+
+
+# Task 3
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A row of task 3: the id that it selects, "" for null or empty, None if `fault` is set.
+
+    `answer` and `reason` are None if missing or not a string; exact match needs neither.
+    """
+
+    selected: str | None
+    answer: str | None = None
+    reason: str | None = None
+    fault: str = ""
+
+
+def read_selections(source: Path) -> PredictionFile[Selection]:
+    """Read predictions of task 3. Raise as `read_prediction_file` does."""
+    return read_prediction_file(source, _selection)
+
+
+def _selection(row: Any, fields: Fields, place: str) -> Selection:
+    answer, reason = (
+        clean_text(row[key], Counter()) if isinstance(row.get(key), str) else None
+        for key in ("answer", "reason")
+    )
+    if "selected_memory_id" in row and row["selected_memory_id"] is None:
+        return Selection("", answer, reason)
+    try:
+        selected = fields.text(row, "selected_memory_id")
+    except DataError as error:
+        return Selection(None, answer, reason, str(error))
+    return Selection(selected if selected.strip() else "", answer, reason)
 
 
 def meant_ids(selected: str, memory_ids: Collection[str]) -> frozenset[str]:
-    """The stored ids that a selected id means, in the pool of `memory_ids`; empty for none.
+    """Return the stored ids that a selected id means, in the pool of `memory_ids`; empty for none.
 
     Case and surrounding white space do not count, as in the public scorer. If that makes different
     ids of the pool equal, only the id as it is written counts.
@@ -93,42 +350,3 @@ def meant_ids(selected: str, memory_ids: Collection[str]) -> frozenset[str]:
 
 def _plain_id(name: str) -> str:
     return name.strip().lower()
-
-
-def read_predictions(path: Path) -> PredictionFile:
-    """Read every line that can be read.
-
-    Raises DataError for a file that can't be read at all, is empty or a Git LFS pointer.
-    """
-    found = PredictionFile(path)
-
-    def malformed(error: DataError) -> None:
-        found.malformed.add(error.line or 0, fault=str(error))
-
-    for line, value in read_jsonl(path, found.mended, found.digest, malformed):
-        fields = Fields(path, line, found.mended)
-        try:
-            name = fields.text(value, "benchmark_id")
-        except DataError as error:
-            found.nameless.add(line, fault=str(error))
-            continue
-        words = {key: _words(value, key) for key in ("answer", "reason")}
-        try:
-            found.rows.append(Prediction(line, name, _selected(value, fields), **words))
-        except DataError as error:
-            found.rows.append(Prediction(line, name, None, str(error), **words))
-        if not all(isinstance(value.get(key), str) for key in ("answer", "reason")):
-            found.incomplete.add(line)
-    return found
-
-
-def _words(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    return clean_text(found, Counter()) if isinstance(found, str) else ""
-
-
-def _selected(value: Mapping[str, Any], fields: Fields) -> str:
-    if "selected_memory_id" in value and value["selected_memory_id"] is None:
-        return ""
-    selected = fields.text(value, "selected_memory_id")
-    return selected if selected.strip() else ""

@@ -11,8 +11,8 @@ from recallbed.harness.terminal import say, say_json
 
 HEDGE = (
     "tokens in are estimated if the tokenizer is a server's; tokens out and cost are upper bounds;"
-    " calls that depend on earlier replies are counted as far as those replies are stored, so a run"
-    " may make more calls or fewer"
+    " re-asks are not counted; calls that depend on earlier replies are counted as far as those"
+    " replies are stored, so a run may make more calls or fewer"
 )
 
 

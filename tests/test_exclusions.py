@@ -1,4 +1,4 @@
-"""Row 58 of the hard cases: wrong gold labels. Scores with and without; gold is never edited."""
+"""Wrong gold labels: scores with and without excluded queries; gold is never edited."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from task3.score import app
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, write_lines
 
 QUERIES = 20
 
@@ -49,13 +49,6 @@ def as_json(place: Path, content: str | bytes | None) -> dict[str, Any]:
     return found
 
 
-def assert_one_line(result: Result, *said: str) -> None:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    for word in said:
-        assert word in result.stderr, result.stderr
-
-
 def test_two_excluded_ids_give_scores_with_and_without(place: Path) -> None:
     found = as_json(place, "q0\nq3\n")
     assert found["excluded"] == 2
@@ -78,7 +71,7 @@ def test_the_text_shows_both_counts_and_the_ceiling(place: Path) -> None:
     text = " ".join(score(place, "q0\nq3\n").stdout.split())
     assert "all 20 queries accuracy over answered queries 0.7368 (14 / 19)" in text
     assert "without the 2 excluded, 18 queries accuracy over answered queries 0.8235" in text
-    assert "a faultless system gets 0.9000 (18 / 20) on all" in text
+    assert "a perfect system gets 0.9000 (18 / 20) on all" in text
 
 
 def test_the_ceiling_of_the_audit(write_release: WriteRelease, tmp_path: Path) -> None:
@@ -88,7 +81,7 @@ def test_the_ceiling_of_the_audit(write_release: WriteRelease, tmp_path: Path) -
     rows += [{"benchmark_id": f"q{i}", "selected_memory_id": "m1"} for i in range(99)]
     write_lines(tmp_path / "p.jsonl", rows)
     result = score(tmp_path, "".join(f"q{i}\n" for i in range(99)))
-    assert "a faultless system gets 0.9357 (1441 / 1540) on all" in result.stdout
+    assert "a perfect system gets 0.9357 (1441 / 1540) on all" in result.stdout
     text = " ".join(result.stdout.split())
     assert "all 1540 queries accuracy over answered queries 0.9357 (1441 / 1540)" in text
     assert "1441 queries accuracy over answered queries 1.0000 (1441 / 1441)" in text
@@ -132,14 +125,14 @@ def test_where_all_that_was_answered_is_excluded_there_is_no_accuracy(place: Pat
 
 def test_unknown_ids_are_one_line_with_their_places(place: Path) -> None:
     result = score(place, "q0\n# note\nq99\nQ3\n")
-    assert_one_line(result, "2 of 3 ids", "`q99` (line 3)", "`Q3` (line 4)")
+    one_line_error(result, "2 of 3 ids", "`q99` (line 3)", "`Q3` (line 4)")
 
 
 def test_other_faults_of_a_list_are_one_line(place: Path) -> None:
-    assert_one_line(score(place, b"q0\n\xff\xfe\n"), "excluded.txt", "UTF-8")
-    assert_one_line(score(place, "".join(f"q{i}\n" for i in range(20))), "every query")
-    assert_one_line(score(place, None, "--exclude", str(place / "gone.txt")), "gone.txt")
-    assert_one_line(score(place, None, "--exclude", str(place)), "directory")
+    one_line_error(score(place, b"q0\n\xff\xfe\n"), "excluded.txt", "UTF-8")
+    one_line_error(score(place, "".join(f"q{i}\n" for i in range(20))), "every query")
+    one_line_error(score(place, None, "--exclude", str(place / "gone.txt")), "gone.txt")
+    one_line_error(score(place, None, "--exclude", str(place)), "directory")
 
 
 def test_nothing_is_written_and_gold_stays_as_it_is(place: Path) -> None:

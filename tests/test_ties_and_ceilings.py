@@ -1,4 +1,4 @@
-"""Rows 47 to 52, 55 and 59 of the hard cases: how rankings become figures."""
+"""How rankings become figures: ties, identical runs, ceilings, k past the pool."""
 
 import json
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ def pools(count: int, size: int, gold: int | None = None) -> list[tuple[str, Seq
     ]
 
 
-# Row 47: how ties are broken.
+# How ties are broken.
 
 
 @pytest.mark.parametrize("gold", [0, 1])
-def test_row_47_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
+def test_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
     tie = above_tied(ranked([1.0, 1.0], 2), gold)
     assert recall_at(1, *tie) == 0.5
     assert Recall(1).bounds([tie]) == (0.0, 1.0)
@@ -57,7 +57,7 @@ def test_row_47_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
 
 
 @pytest.mark.parametrize("gold", [0, 50, 100, None])
-def test_row_47_a_constant_scorer_gets_chance_wherever_the_gold_stands(
+def test_a_constant_scorer_gets_chance_wherever_the_gold_stands(
     write_release: WriteRelease, tmp_path: Path, gold: int | None
 ) -> None:
     root = write_release(pools(6, 101, gold))
@@ -72,7 +72,7 @@ def test_row_47_a_constant_scorer_gets_chance_wherever_the_gold_stands(
     assert cell["all_tied"] == 6
 
 
-def test_row_50_rows_are_kept_so_that_any_mean_can_be_remade(
+def test_rows_are_kept_so_that_any_mean_can_be_remade(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
@@ -82,10 +82,10 @@ def test_row_50_rows_are_kept_so_that_any_mean_can_be_remade(
     assert run.summary["cells"][0]["recall"]["1"]["mean"] == pytest.approx(sum(recalls) / 5)
 
 
-# Row 51: paired comparisons.
+# Paired comparisons.
 
 
-def test_row_51_identical_runs_are_no_difference_without_nan() -> None:
+def test_identical_runs_are_no_difference_without_nan() -> None:
     run = {"q1": 1.0, "q2": 0.0, "q3": 1.0}
     found = paired(run, dict(run))
     assert (found.verdict, found.reason) == (None, "no difference on any query")
@@ -95,7 +95,7 @@ def test_row_51_identical_runs_are_no_difference_without_nan() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_row_51_runs_without_any_variance_are_no_difference(value: float) -> None:
+def test_runs_without_any_variance_are_no_difference(value: float) -> None:
     run = {f"q{i}": value for i in range(4)}
     found = paired(run, dict(run))
     assert (found.reason, found.difference) == ("no difference on any query", 0.0)
@@ -103,19 +103,19 @@ def test_row_51_runs_without_any_variance_are_no_difference(value: float) -> Non
 
 
 @pytest.mark.parametrize("other", [["q1", "q3"], ["q1"], ["q1", "q2", "q3"], []])
-def test_row_51_other_queries_are_refused(other: list[str]) -> None:
+def test_other_queries_are_refused(other: list[str]) -> None:
     with pytest.raises(ValueError, match="not the same queries"):
         paired({"q1": 1.0, "q2": 0.0}, dict.fromkeys(other, 1.0))
 
 
-def test_row_51_hits_are_tested_exactly() -> None:
+def test_hits_are_tested_exactly() -> None:
     # McNemar's exact test: six wins, no loss, p = 2 / 2^6.
     a = {f"q{i}": 1.0 for i in range(10)}
     b = {f"q{i}": float(i >= 6) for i in range(10)}
     assert paired(a, b).p == pytest.approx(2 / 64)
 
 
-def test_row_51_the_interval_repeats_with_its_seed() -> None:
+def test_the_interval_repeats_with_its_seed() -> None:
     a = {f"q{i}": float(i % 3 == 0) for i in range(30)}
     b = {f"q{i}": float(i % 4 == 0) for i in range(30)}
     assert paired(a, b, seed=3) == paired(a, b, seed=3)
@@ -125,7 +125,7 @@ def compare(*words: str) -> Any:
     return CliRunner().invoke(compare_app, [*words, "--json"])
 
 
-def test_row_51_the_command_says_no_difference_of_a_run_and_itself(
+def test_the_command_says_no_difference_of_a_run_and_itself(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(8, 5)), tmp_path / "run", "random", distractors=(4,)).path
@@ -137,9 +137,7 @@ def test_row_51_the_command_says_no_difference_of_a_run_and_itself(
     assert "NaN" not in result.stdout
 
 
-def test_row_51_the_command_refuses_other_queries(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_command_refuses_other_queries(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(8, 5))
     few = sweep(root, tmp_path / "few", "random", distractors=(4,), limit=4).path
     all_ = sweep(root, tmp_path / "all", "random", distractors=(4,)).path
@@ -148,9 +146,7 @@ def test_row_51_the_command_refuses_other_queries(
     assert result.stderr.count("\n") == 1
 
 
-def test_row_51_the_command_refuses_other_pools(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_command_refuses_other_pools(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(8, 5))
     options: dict[str, Any] = {"distractors": (12,), "pools": "nested"}
     one = sweep(root, tmp_path / "one", "random", pool_seeds=(0,), **options).path
@@ -160,10 +156,10 @@ def test_row_51_the_command_refuses_other_pools(
     assert "not the same pools" in result.stderr
 
 
-# Row 52: k past the end, hidden ceilings, chance.
+# K past the end, hidden ceilings, chance.
 
 
-def test_row_52_ceiling_of_five_rivals() -> None:
+def test_ceiling_of_five_rivals() -> None:
     assert Recall(1).ceiling(1, 5) == 0.2
     assert ReciprocalRank().ceiling(1, 5) == pytest.approx(0.4567, abs=5e-5)
     assert Recall(5).ceiling(1, 5) == 1.0
@@ -178,7 +174,7 @@ def five_rivals(write_release: WriteRelease) -> Path:
 
 @pytest.mark.parametrize("strategy", ["released", "nested"])
 @pytest.mark.parametrize("name", ["bm25", "constant", "random"])
-def test_row_52_a_sweep_shows_the_ceiling(
+def test_a_sweep_shows_the_ceiling(
     write_release: WriteRelease, tmp_path: Path, strategy: str, name: str
 ) -> None:
     run = sweep(
@@ -193,7 +189,7 @@ def test_row_52_a_sweep_shows_the_ceiling(
     assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.report))
 
 
-def test_row_52_rivals_count_only_where_they_stand_in_the_pool(
+def test_rivals_count_only_where_they_stand_in_the_pool(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(
@@ -209,7 +205,7 @@ def test_row_52_rivals_count_only_where_they_stand_in_the_pool(
     assert cell["reciprocal_rank"]["ceiling"] == pytest.approx((1 + 0.75 + 1) / 3, abs=1e-6)
 
 
-def test_row_52_queries_of_their_own_have_no_ceiling_below_one(
+def test_queries_of_their_own_have_no_ceiling_below_one(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(4, 5)), tmp_path / "run", "random", distractors=(4,))
@@ -217,7 +213,7 @@ def test_row_52_queries_of_their_own_have_no_ceiling_below_one(
     assert not any("cannot exceed" in line for line in remarks(run.report))
 
 
-def test_row_52_recall_past_the_end_of_the_list_is_marked(
+def test_recall_past_the_end_of_the_list_is_marked(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(pools(4, 12))
@@ -234,9 +230,7 @@ def test_row_52_recall_past_the_end_of_the_list_is_marked(
     assert "R@11 is trivial" not in text
 
 
-def test_row_52_every_figure_stands_beside_its_chance(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_every_figure_stands_beside_its_chance(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(4, 12))
     run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(1, 5))
     recall = run.summary["cells"][0]["recall"]
@@ -244,10 +238,10 @@ def test_row_52_every_figure_stands_beside_its_chance(
     assert recall["5"]["chance"] == round(5 / 12, 6)
 
 
-# Row 55: the order of ties must not move the curve.
+# The order of ties must not move the curve.
 
 
-def test_row_55_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
+def test_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
     scores = ranked([*[1.0 + i for i in range(41)], *[0.0] * 60], 101)
     for gold in (41, 70, 100):
         tie = above_tied(scores, gold)
@@ -258,11 +252,11 @@ def test_row_55_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
         assert recall_at(101, *tie) == 1.0
 
 
-def test_row_55_shown_order_follows_score_then_position() -> None:
+def test_shown_order_follows_score_then_position() -> None:
     assert display_order(ranked([0.336, 0.336, 0.0, 0.0, 0.0], 5), 5) == [0, 1, 2, 3, 4]
 
 
-def test_row_55_a_sweep_reports_the_average_and_both_bounds(
+def test_a_sweep_reports_the_average_and_both_bounds(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     # Query 0 shares a word with its gold alone; query 1 with nothing, so all eleven are tied.
@@ -276,7 +270,7 @@ def test_row_55_a_sweep_reports_the_average_and_both_bounds(
 
 
 @pytest.mark.parametrize("name", ["bm25", "overlap", "random"])
-def test_row_55_shuffling_pools_moves_no_figure(
+def test_shuffling_pools_moves_no_figure(
     write_release: WriteRelease, tmp_path: Path, name: str
 ) -> None:
     rows = pools(6, 9)
@@ -286,10 +280,10 @@ def test_row_55_shuffling_pools_moves_no_figure(
     assert one.summary["cells"] == two.summary["cells"]
 
 
-# Row 59: k as large as the pool.
+# K as large as the pool.
 
 
-def test_row_59_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
+def test_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(pools(3, 19))
@@ -303,7 +297,7 @@ def test_row_59_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
     assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.report))
 
 
-def test_row_59_where_one_size_is_trivial_its_figure_alone_is_replaced(
+def test_where_one_size_is_trivial_its_figure_alone_is_replaced(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(pools(3, 5))
@@ -314,7 +308,7 @@ def test_row_59_where_one_size_is_trivial_its_figure_alone_is_replaced(
     assert at_9.startswith("0.500")
 
 
-def test_row_59_a_sweep_of_nothing_but_trivial_ks_still_says_so(
+def test_a_sweep_of_nothing_but_trivial_ks_still_says_so(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(pools(3, 5))

@@ -1,4 +1,4 @@
-"""Rows 9 to 15 of the hard cases: nltk without downloads, in threads, in any language."""
+"""NLTK without downloads, in threads and workers, in any language."""
 
 import ast
 import json
@@ -67,7 +67,7 @@ class CleanMachine:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=300,
         )
 
     def untouched(self) -> bool:
@@ -91,7 +91,7 @@ def recall(found: list[float], gold: int) -> float:
     return recall_at(1, *above_tied(ranked(found, len(found)), gold))
 
 
-# --- rows 9 and 10: no data, no network
+# No data, no network
 
 
 def test_the_clean_machine_has_no_network_and_no_sentence_data(clean: CleanMachine) -> None:
@@ -102,7 +102,7 @@ def test_the_clean_machine_has_no_network_and_no_sentence_data(clean: CleanMachi
     assert not clean.untouched()
 
 
-def test_row_09_tokens_stems_and_stopwords_need_no_data(clean: CleanMachine) -> None:
+def test_tokens_stems_and_stopwords_need_no_data(clean: CleanMachine) -> None:
     code = """
 import json, nltk
 nltk.data.path[:] = []  # nor data that someone installed for the whole machine
@@ -121,7 +121,7 @@ print(json.dumps([found, PaperTokens()(text)]))
     assert clean.untouched()
 
 
-def test_row_09_a_whole_sweep_needs_no_data(clean: CleanMachine) -> None:
+def test_a_whole_sweep_needs_no_data(clean: CleanMachine) -> None:
     words = ["--retriever", "bm25", "--retriever", "rank-bm25", "--limit", 4, "--json"]
     done = clean.python("-m", "task3.sweep", *words, "--distractors", 100, "--out", "run")
     assert done.returncode == 0, done.stderr
@@ -129,7 +129,7 @@ def test_row_09_a_whole_sweep_needs_no_data(clean: CleanMachine) -> None:
     assert clean.untouched()
 
 
-def test_row_10_no_code_of_ours_downloads_anything() -> None:
+def test_no_code_of_ours_downloads_anything() -> None:
     """A download that fails returns False and prints; what never downloads can't fail so."""
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -148,7 +148,7 @@ def test_row_10_no_code_of_ours_downloads_anything() -> None:
         assert "nltk_data" not in text, name
 
 
-def test_row_10_a_library_that_is_missing_fails_before_the_first_row(clean: CleanMachine) -> None:
+def test_a_library_that_is_missing_fails_before_the_first_row(clean: CleanMachine) -> None:
     (clean.site / "nltk.py").write_text("raise ImportError('nltk is not installed')\n", "utf-8")
     words = ["--retriever", "bm25", "--limit", 1, "--distractors", 100, "--out", "run"]
     done = clean.python("-m", "task3.sweep", *words)
@@ -157,10 +157,10 @@ def test_row_10_a_library_that_is_missing_fails_before_the_first_row(clean: Clea
     assert not (clean.home / "run" / "rows.jsonl").exists()
 
 
-# --- row 11: many processes
+# Many processes
 
 
-def test_row_11_eight_workers_and_one_write_the_same_bytes(clean: CleanMachine) -> None:
+def test_eight_workers_and_one_write_the_same_bytes(clean: CleanMachine) -> None:
     rows = []
     for workers in (1, 8):
         words = ["--retriever", "bm25", "--limit", 40, "--distractors", "100,200,300"]
@@ -173,7 +173,7 @@ def test_row_11_eight_workers_and_one_write_the_same_bytes(clean: CleanMachine) 
     assert clean.untouched()
 
 
-# --- row 12: many threads
+# Many threads
 
 
 THREADS = """
@@ -208,7 +208,7 @@ print(json.dumps([found, wrong]))
 """
 
 
-def test_row_12_eight_threads_at_once_get_the_tokens_of_one(clean: CleanMachine) -> None:
+def test_eight_threads_at_once_get_the_tokens_of_one(clean: CleanMachine) -> None:
     alone = clean.python(
         "-c", THREADS.replace("Barrier(8)", "Barrier(1)").replace("range(8)", "[0]")
     )
@@ -223,7 +223,7 @@ def test_row_12_eight_threads_at_once_get_the_tokens_of_one(clean: CleanMachine)
     assert clean.untouched()
 
 
-def test_row_12_eight_threads_over_one_prepared_retriever() -> None:
+def test_eight_threads_over_one_prepared_retriever() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     pool = [Memory(f"{word} {i}") for i in range(60) for word in ("tea", "старые книги", "绿茶")]
@@ -236,10 +236,10 @@ def test_row_12_eight_threads_over_one_prepared_retriever() -> None:
         assert list(found) == alone
 
 
-# --- row 13: quote marks
+# Quote marks
 
 
-def test_row_13_quoted_words_find_the_word_and_not_the_quotes() -> None:
+def test_quoted_words_find_the_word_and_not_the_quotes() -> None:
     pool = ['said "hi" today', "likes tea", "has cat", "runs far"]
     assert "``" in NLTKWordTokenizer().tokenize('"tea"')  # what has to be dropped
     found = scores(BM25(), '"tea"', pool)
@@ -250,7 +250,7 @@ def test_row_13_quoted_words_find_the_word_and_not_the_quotes() -> None:
 @pytest.mark.parametrize(
     "quotes", ['""', "''", "“”", "‘’", "«»", "„“", "「」", "``", "＂＂", "()", "[]"]
 )
-def test_row_13_so_with_every_kind_of_quote(quotes: str) -> None:
+def test_so_with_every_kind_of_quote(quotes: str) -> None:
     left, right = quotes
     pool = [f"said {left}hi{right} today", "likes tea", "has cat", "runs far"]
     found = scores(BM25(), f"{left}tea{right}", pool)
@@ -258,16 +258,16 @@ def test_row_13_so_with_every_kind_of_quote(quotes: str) -> None:
     assert found[0] == 0
 
 
-def test_row_13_no_token_is_punctuation() -> None:
+def test_no_token_is_punctuation() -> None:
     text = "``a'' -- \"b\" ... 'c' (d); e/f & g's $5 100% #tag @me"
     every = MultilingualTokens(stem=False, stop=False)(text).every
     assert every == ("a", "b", "c", "d", "e", "f", "g", "s", "5", "100", "tag", "me")
 
 
-# --- row 14: queries of stopwords
+# Queries of stopwords
 
 
-def test_row_14_a_query_of_stopwords_keeps_them() -> None:
+def test_a_query_of_stopwords_keeps_them() -> None:
     pool = ["Likes tea in the evening", "Asked who am I in a poem", "Has a cat", "Runs far"]
     found = scores(BM25(), "who am I", pool)
     assert recall(found, 1) == 1
@@ -282,25 +282,25 @@ def test_row_14_a_query_of_stopwords_keeps_them() -> None:
         ("من هو", ["يحب الكلاب", "يسأل من هو كل يوم"]),
     ],
 )
-def test_row_14_in_other_languages_too(query: str, pool: list[str]) -> None:
+def test_in_other_languages_too(query: str, pool: list[str]) -> None:
     assert MultilingualTokens()(query).content == ()
     assert recall(scores(BM25(), query, pool), 1) == 1
 
 
-def test_row_14_the_papers_tokens_keep_them_too() -> None:
+def test_the_papers_tokens_keep_them_too() -> None:
     pool = ["likes tea", "asked who am i in a poem"]
     assert recall(scores(BM25(tokens="paper"), "who am I", pool), 1) == 1
 
 
-def test_row_14_one_word_with_content_drops_the_stopwords() -> None:
+def test_one_word_with_content_drops_the_stopwords() -> None:
     assert scores(BM25(), "who likes tea", ["who am I", "tea"])[0] == 0
 
 
-# --- row 15: a language without a stemmer
+# A language without a stemmer
 
 
 @pytest.mark.parametrize("language", ["chinese", "klingon", "English", "zh", "", "porter"])
-def test_row_15_a_language_without_a_stemmer_is_refused_before_the_run(
+def test_a_language_without_a_stemmer_is_refused_before_the_run(
     language: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -314,7 +314,7 @@ def test_row_15_a_language_without_a_stemmer_is_refused_before_the_run(
     assert not out.exists()
 
 
-def test_row_15_without_stemming_any_language_goes_and_is_recorded(tmp_path: Path) -> None:
+def test_without_stemming_any_language_goes_and_is_recorded(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--retriever", "bm25", "--set", "bm25.language=chinese", "--set", "bm25.stem=false"]
     result = CliRunner().invoke(
@@ -329,14 +329,14 @@ def test_row_15_without_stemming_any_language_goes_and_is_recorded(tmp_path: Pat
 @pytest.mark.parametrize(
     "settings", [{"language": "chinese"}, {"stem": False}, {"stopwords": False}]
 )
-def test_row_15_the_papers_tokens_ignore_no_setting_silently(settings: dict[str, Any]) -> None:
+def test_the_papers_tokens_ignore_no_setting_silently(settings: dict[str, Any]) -> None:
     """They are always stemmed by Porter and stopped in English: another wish must be refused."""
     with pytest.raises(UserError, match="paper"):
         BM25(tokens="paper", **settings)
 
 
 @pytest.mark.parametrize("language", stemmer_languages())
-def test_row_15_every_language_offered_is_stemmed_by_its_own(language: str) -> None:
+def test_every_language_offered_is_stemmed_by_its_own(language: str) -> None:
     stemmer = nltk.stem.PorterStemmer() if language == "english" else None
     stemmer = stemmer or nltk.stem.SnowballStemmer(language)
     words = ["generalization", "nationalities", "canciones", "freundlichkeit"]

@@ -1,4 +1,4 @@
-"""Rows 63 and 64 of the hard cases: resuming another run, and two runs in one folder."""
+"""Resuming a run with other settings or code, and two runs in one folder."""
 
 import json
 import re
@@ -125,7 +125,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_row_63_a_resume_under_other_settings_is_refused_naming_the_field(
+def test_a_resume_under_other_settings_is_refused_naming_the_field(
     place: Path, change: str
 ) -> None:
     stop_half_way(place)
@@ -139,7 +139,7 @@ def test_row_63_a_resume_under_other_settings_is_refused_naming_the_field(
     assert not (place / "run" / "summary.json").exists(), "a refusal writes no score"
 
 
-def test_row_63_changed_code_of_an_inherited_class_is_seen_too(place: Path) -> None:
+def test_changed_code_of_an_inherited_class_is_seen_too(place: Path) -> None:
     (place / "other_own.py").write_text(
         "from first_own import Same\n\nclass Heir(Same):\n    pass\n"
     )
@@ -149,7 +149,7 @@ def test_row_63_changed_code_of_an_inherited_class_is_seen_too(place: Path) -> N
     assert "code" in field
 
 
-def test_row_63_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None:
+def test_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None:
     sweep("unbroken/run")
     rows = stop_half_way(place)  # the middle of the file is the middle of a line
     assert not (place / "run" / "rows.jsonl").read_bytes().endswith(b"\n")
@@ -160,7 +160,7 @@ def test_row_63_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None
         assert (place / "run" / name).read_bytes() == unbroken, name
 
 
-def test_row_63_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -> None:
+def test_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -> None:
     rows = stop_half_way(place)
     (place / "release").rename(place / "moved")
     done = sweep("run", "--resume", data="moved", k="2,4")
@@ -168,7 +168,7 @@ def test_row_63_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -
     assert (place / "run" / "rows.jsonl").read_bytes() == rows
 
 
-def test_row_63_overwrite_is_the_way_to_start_again(place: Path) -> None:
+def test_overwrite_is_the_way_to_start_again(place: Path) -> None:
     stop_half_way(place)
     done = sweep("run", "--overwrite", seed="1")
     assert done.exit_code == 0, done.stderr
@@ -176,7 +176,7 @@ def test_row_63_overwrite_is_the_way_to_start_again(place: Path) -> None:
     assert manifest["fingerprint"]["seed"] == 1
 
 
-def test_row_64_a_second_benchmark_never_overwrites_the_first(place: Path) -> None:
+def test_a_second_benchmark_never_overwrites_the_first(place: Path) -> None:
     assert sweep("run", distractors="4").exit_code == 0
     before = {p.name: p.read_bytes() for p in (place / "run").iterdir()}
     for flags in ((), ("--resume",), ("--retry-failed",)):
@@ -185,7 +185,7 @@ def test_row_64_a_second_benchmark_never_overwrites_the_first(place: Path) -> No
     assert {p.name: p.read_bytes() for p in (place / "run").iterdir()} == before
 
 
-def test_row_64_two_sizes_and_two_classes_of_one_name_are_four_results(place: Path) -> None:
+def test_two_sizes_and_two_classes_of_one_name_are_four_results(place: Path) -> None:
     summaries = []
     for module in ("first_own", "other_own"):
         for size in ("4", "9"):
@@ -200,7 +200,7 @@ def test_row_64_two_sizes_and_two_classes_of_one_name_are_four_results(place: Pa
         assert kept.count(summary) == 1
 
 
-def test_row_64_two_classes_of_one_name_need_two_labels_in_one_sweep(place: Path) -> None:
+def test_two_classes_of_one_name_need_two_labels_in_one_sweep(place: Path) -> None:
     done = sweep("run", "--retriever", "other_own:Same", retriever="first_own:Same")
     assert done.exit_code == 2
     assert "`Same` is used twice" in done.stderr
@@ -214,7 +214,7 @@ def test_row_64_two_classes_of_one_name_need_two_labels_in_one_sweep(place: Path
     assert recalls[0] != recalls[2], "each label is scored by its own class"
 
 
-def test_row_64_a_refusal_is_no_failed_row(place: Path) -> None:
+def test_a_refusal_is_no_failed_row(place: Path) -> None:
     assert sweep("run").exit_code == 0
     before = (place / "run" / "summary.json").read_bytes()
     done = sweep("run")

@@ -1,4 +1,4 @@
-"""hard_cases.md rows 16 to 24: what people met with sentence-transformers and MiniLM."""
+"""MiniLM in a sweep: limits, batches, devices, precision, offline loading, workers, cosine."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ def needs_cuda() -> None:
 # --- 16, 17: the limit of 256 tokens
 
 
-def test_row_16_the_limit_in_force_is_recorded(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_the_limit_in_force_is_recorded(write_release: WriteRelease, tmp_path: Path) -> None:
     release = write_release([("words?", ["word " * 300, "a cat"], 0)])
     default = sweep(tmp_path / "a", release, sizes=(1,))
     longer = sweep(tmp_path / "b", release, "dense", settings={"max_tokens": "512"}, sizes=(1,))
@@ -76,7 +76,7 @@ def test_row_16_the_limit_in_force_is_recorded(write_release: WriteRelease, tmp_
     assert longer.summary["notes"]["m"]["truncated_memories"] == 0
 
 
-def test_row_17_texts_that_differ_past_the_limit_are_tied(
+def test_texts_that_differ_past_the_limit_are_tied(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     same = "word " * 260
@@ -92,7 +92,7 @@ def test_row_17_texts_that_differ_past_the_limit_are_tied(
     assert (notes["truncated_memories"], notes["of_memories"]) == (2, 2)
 
 
-def test_row_17_a_chinese_query_costs_a_piece_a_character(
+def test_a_chinese_query_costs_a_piece_a_character(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     release = write_release(
@@ -106,7 +106,7 @@ def test_row_17_a_chinese_query_costs_a_piece_a_character(
 # --- 18: batches
 
 
-def test_row_18_batch_size_changes_no_rank_and_no_metric(tmp_path: Path) -> None:
+def test_batch_size_changes_no_rank_and_no_metric(tmp_path: Path) -> None:
     outcomes = [
         sweep(tmp_path / size, None, settings={"batch_size": size}, sizes=(5, 10), limit=3)
         for size in ("1", "7", "64")
@@ -125,7 +125,7 @@ def test_row_18_batch_size_changes_no_rank_and_no_metric(tmp_path: Path) -> None
             assert np.allclose(scores, other_scores, rtol=0, atol=1e-5)
 
 
-def test_row_18_equal_texts_in_other_batches_get_equal_scores() -> None:
+def test_equal_texts_in_other_batches_get_equal_scores() -> None:
     # One of the twins would be encoded beside long texts, the other alone, in a batch each.
     pool = [Memory("Loves lemon cake"), *(Memory(f"long {i} " * 60) for i in range(9))]
     pool.append(Memory("Loves lemon cake", label="other"))
@@ -138,7 +138,7 @@ def test_row_18_equal_texts_in_other_batches_get_equal_scores() -> None:
 # --- 19: devices
 
 
-def test_row_19_device_dtype_and_versions_are_recorded(
+def test_device_dtype_and_versions_are_recorded(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     fingerprint = manifest_of(sweep(tmp_path / "run", write_release(ROWS)))["fingerprint"]
@@ -148,14 +148,14 @@ def test_row_19_device_dtype_and_versions_are_recorded(
         assert fingerprint["libraries"][library][0].isdigit()
 
 
-def test_row_19_auto_is_recorded_as_the_device_it_came_to_be() -> None:
+def test_auto_is_recorded_as_the_device_it_came_to_be() -> None:
     import torch
 
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert MiniLM(device="auto").settings()["device"] == expected
 
 
-def test_row_19_a_run_from_another_device_is_not_resumed(
+def test_a_run_from_another_device_is_not_resumed(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     release = write_release(ROWS)
@@ -170,7 +170,7 @@ def test_row_19_a_run_from_another_device_is_not_resumed(
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == rows
 
 
-def test_row_19_cpu_and_cuda_agree_to_1e_5() -> None:
+def test_cpu_and_cuda_agree_to_1e_5() -> None:
     needs_cuda()
     texts = [text for _, texts, _ in ROWS for text in texts]
     cpu, cuda = (Encoder(NAME, device).encode(texts)[0] for device in ("cpu", "cuda"))
@@ -187,9 +187,9 @@ class NearlyEqual(Retriever):
         return [0.8021 if memory.text == "Loves lemon cake" else 0.8012 for memory in pool]
 
 
-def test_row_20_scores_are_compared_in_float32(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_scores_are_compared_in_float32(write_release: WriteRelease, tmp_path: Path) -> None:
     config = sweep_config(
-        (Configuration("m", "tests.hard.test_minilm:NearlyEqual", {}),),
+        (Configuration("m", "tests.test_minilm:NearlyEqual", {}),),
         data=write_release(ROWS[:1]),
         distractors=(2,),
         out=tmp_path / "run",
@@ -198,7 +198,7 @@ def test_row_20_scores_are_compared_in_float32(write_release: WriteRelease, tmp_
     assert (row["above"], row["tied"]) == (0, 1)
 
 
-def test_row_20_vectors_and_scores_are_not_rounded_to_half_precision() -> None:
+def test_vectors_and_scores_are_not_rounded_to_half_precision() -> None:
     import torch
 
     minilm = MiniLM(device="cpu")
@@ -260,7 +260,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
@@ -268,14 +268,14 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["packaged", "folder", "cached hub name"])
-def test_row_21_a_model_that_is_there_is_loaded_without_a_connection(
+def test_a_model_that_is_there_is_loaded_without_a_connection(
     offline: list[dict[str, Any]], number: int
 ) -> None:
     assert "error" not in offline[number]
     assert offline[number]["tried"] == []
 
 
-def test_row_21_packaged_name_folder_and_hub_name_are_one_model(
+def test_packaged_name_folder_and_hub_name_are_one_model(
     offline: list[dict[str, Any]],
 ) -> None:
     assert offline[0]["weights"] == offline[1]["weights"] == offline[2]["weights"]
@@ -283,7 +283,7 @@ def test_row_21_packaged_name_folder_and_hub_name_are_one_model(
     assert len(offline[0]["vector"]) == 384
 
 
-def test_row_21_a_model_that_is_nowhere_is_one_error_naming_where_was_looked(
+def test_a_model_that_is_nowhere_is_one_error_naming_where_was_looked(
     offline: list[dict[str, Any]],
 ) -> None:
     assert offline[3]["tried"]  # which also shows that the watch above does see connections
@@ -292,14 +292,14 @@ def test_row_21_a_model_that_is_nowhere_is_one_error_naming_where_was_looked(
     assert "\n" not in offline[3]["error"]
 
 
-def test_row_21_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
+def test_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
     words = ["--retriever", "dense", "--set", "dense.model=/nowhere/minilm", "--out", "run"]
     done = subprocess.run(
         [sys.executable, "-m", "task3.sweep", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
@@ -312,7 +312,7 @@ def test_row_21_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
 # --- 22: nothing to encode
 
 
-def test_row_22_an_empty_list_gives_0_rows_of_384() -> None:
+def test_an_empty_list_gives_0_rows_of_384() -> None:
     vectors, cut = Encoder(NAME, "cpu").encode([])
     assert vectors.shape == (0, 384)
     assert cut.shape == (0,)
@@ -322,9 +322,7 @@ def test_row_22_an_empty_list_gives_0_rows_of_384() -> None:
 # --- 23: workers (faults and scripts without a main guard: tests/test_workers.py)
 
 
-def test_row_23_four_workers_give_the_rows_of_one(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_four_workers_give_the_rows_of_one(write_release: WriteRelease, tmp_path: Path) -> None:
     release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
     alone = sweep(tmp_path / "1", release, sizes=(2, 5))
     four = sweep(tmp_path / "4", release, sizes=(2, 5), workers=4)
@@ -332,7 +330,7 @@ def test_row_23_four_workers_give_the_rows_of_one(
     assert four.summary == alone.summary
 
 
-def test_row_23_a_worker_loads_the_model_itself_where_it_must(write_release: WriteRelease) -> None:
+def test_a_worker_loads_the_model_itself_where_it_must(write_release: WriteRelease) -> None:
     """A copy that wasn't prepared encodes in the worker: torch starts anew in a spawned child."""
     pools = build_pools(load_dataset(write_release(ROWS), "dev"), "nested", (2,), (0,))
     scorer = Scorer("m", MiniLM(device="cpu"), pools)
@@ -342,7 +340,7 @@ def test_row_23_a_worker_loads_the_model_itself_where_it_must(write_release: Wri
     assert [[one.finished.row for one in task] for task in run_tasks(fresh, tasks, 2)] == expected
 
 
-def test_row_23_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_path: Path) -> None:
     needs_cuda()
     release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
     alone = sweep(tmp_path / "1", release, settings={"device": "cuda"}, sizes=(2, 5))
@@ -353,13 +351,13 @@ def test_row_23_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_pa
 # --- 24: cosine, not dot product
 
 
-def test_row_24_a_long_vector_does_not_win() -> None:
+def test_a_long_vector_does_not_win() -> None:
     query = unit(np.array([[0.8, 0.6]], np.float32))[0]
     pool = unit(np.array([[3, 0], [0.8, 0.6]], np.float32))
     assert (pool @ query).tolist() == pytest.approx([0.8, 1.0])
 
 
-def test_row_24_vectors_have_length_one_and_no_cosine_passes_it() -> None:
+def test_vectors_have_length_one_and_no_cosine_passes_it() -> None:
     texts = [text for _, texts, _ in ROWS for text in texts]
     vectors, _ = Encoder(NAME, "cpu").encode(texts)
     assert abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-3
@@ -370,7 +368,7 @@ def test_row_24_vectors_have_length_one_and_no_cosine_passes_it() -> None:
         assert scores.max() <= 1 + 1e-5
 
 
-def test_row_24_a_model_that_does_not_normalise_is_measured_by_cosine(tmp_path: Path) -> None:
+def test_a_model_that_does_not_normalise_is_measured_by_cosine(tmp_path: Path) -> None:
     """MiniLM ends in a Normalize layer; a model without one gives vectors of any length."""
     from sentence_transformers import SentenceTransformer
 

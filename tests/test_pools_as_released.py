@@ -1,4 +1,4 @@
-"""hard_cases.md, rows on data as it comes: 3, 53, 54, 56, 57, 60, 61, 62, each as a kind."""
+"""Pools as files give them: repeats, leaks by id, Git LFS pointers, odd characters."""
 
 import gzip
 import inspect
@@ -86,11 +86,11 @@ def figures(outcome: Outcome, label: str) -> Mapping[str, Any]:
     return next(cell for cell in outcome.summary["cells"] if cell["retriever"] == label)
 
 
-# Row 3: an empty pool
+# An empty pool
 
 
 @pytest.mark.parametrize("value", [[], None, {}, "missing"])
-def test_row_03_an_empty_pool_is_refused_at_load_naming_its_record(
+def test_an_empty_pool_is_refused_at_load_naming_its_record(
     write_release: WriteRelease, tmp_path: Path, value: Any
 ) -> None:
     root = write_release(THREE)
@@ -106,12 +106,10 @@ def test_row_03_an_empty_pool_is_refused_at_load_naming_its_record(
     assert_refused(command(root, tmp_path / "run"), tmp_path / "run", f"{INPUT}:2: ", named)
 
 
-# Row 53: a stored id is local to a session
+# A stored id is local to a session
 
 
-def test_row_53_repeated_ids_leave_every_candidate_in(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_repeated_ids_leave_every_candidate_in(write_release: WriteRelease, tmp_path: Path) -> None:
     rows = [("what needs winding", ["rows", "sings", "bakes", "swims", "needs winding daily"], 4)]
     root = write_release(rows, ids=["m1", "m1", "m2", "m2", "m3"])
     row = load_dataset(root, "dev").smallest.rows[0]
@@ -127,7 +125,7 @@ def test_row_53_repeated_ids_leave_every_candidate_in(
     assert figures(outcome, "constant")["recall"]["10"]["trivial"]
 
 
-def test_row_53_recall_at_ten_is_not_one_where_few_ids_are_distinct(tmp_path: Path) -> None:
+def test_recall_at_ten_is_not_one_where_few_ids_are_distinct(tmp_path: Path) -> None:
     # 101 candidates, 5 ids: anything keyed by id would find every gold among ten.
     data = load_dataset(sample_root(), "dev")
     assert max(len(set(row.memory_ids)) for row in data.smallest.rows) <= 10
@@ -135,17 +133,13 @@ def test_row_53_recall_at_ten_is_not_one_where_few_ids_are_distinct(tmp_path: Pa
     assert figures(outcome, "constant")["recall"]["10"]["mean"] == pytest.approx(10 / 101, 1e-4)
 
 
-def test_row_53_repeated_ids_are_counted_in_the_run(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_repeated_ids_are_counted_in_the_run(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(THREE, ids=["m1", "m1", "m2"])
     outcome = run(root, tmp_path / "run", "constant")
     assert read_run(outcome.path).manifest["pools_with_repeated_ids"] == 3
 
 
-def test_row_53_the_user_is_warned_of_repeated_ids(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_user_is_warned_of_repeated_ids(write_release: WriteRelease, tmp_path: Path) -> None:
     def warned(*ids: str) -> bool:
         result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids))
         assert result.exit_code == 0
@@ -156,7 +150,7 @@ def test_row_53_the_user_is_warned_of_repeated_ids(
     assert warned("m1", "m1", "m3")
 
 
-# Row 54: what is stored gives the gold away, and reaches no retriever
+# What is stored gives the gold away, and reaches no retriever
 
 
 def recall_of_ids(data: Dataset, k: int) -> float:
@@ -170,14 +164,14 @@ def recall_of_ids(data: Dataset, k: int) -> float:
     return float(np.mean(hits))
 
 
-def test_row_54_ids_alone_find_the_gold_of_the_sample() -> None:
+def test_ids_alone_find_the_gold_of_the_sample() -> None:
     # The sample repeats the release's flaw, so that the tests below guard against a real leak.
     data = load_dataset(sample_root(), "dev")
     assert recall_of_ids(data, 1) > 0.6
     assert recall_of_ids(data, 5) == 1.0
 
 
-def test_row_54_ids_alone_find_the_gold_of_the_release(alpsbench: Path) -> None:
+def test_ids_alone_find_the_gold_of_the_release(alpsbench: Path) -> None:
     data = load_dataset(alpsbench, "dev")
     for row in data.smallest.rows:
         assert row.gold is not None
@@ -198,7 +192,7 @@ class IdSeeker(Retriever):
 
 
 @pytest.mark.parametrize("pools", STRATEGIES)
-def test_row_54_an_id_only_retriever_scores_chance(pools: Strategy, tmp_path: Path) -> None:
+def test_an_id_only_retriever_scores_chance(pools: Strategy, tmp_path: Path) -> None:
     seeker = f"{__name__}:IdSeeker"
     outcome = run(None, tmp_path / "run", seeker, sizes=(100,), pools=pools)
     cell = figures(outcome, "IdSeeker")
@@ -295,7 +289,7 @@ def write_marked_release(root: Path) -> tuple[set[str], set[str], set[str]]:
 
 @pytest.mark.parametrize("pools", STRATEGIES)
 @pytest.mark.parametrize("spy", [Spy, BatchSpy, IndependentSpy, IndependentBatchSpy])
-def test_row_54_nothing_stored_reaches_a_retriever(
+def test_nothing_stored_reaches_a_retriever(
     spy: type[Spy], pools: Strategy, tmp_path: Path
 ) -> None:
     queries, texts, labels = write_marked_release(tmp_path / "release")
@@ -354,7 +348,7 @@ def test_row_54_nothing_stored_reaches_a_retriever(
     assert b"zq" in pickle.dumps(loaded.smallest.rows, protocol=5)
 
 
-def test_row_54_what_is_prepared_is_in_an_order_that_knows_no_gold(tmp_path: Path) -> None:
+def test_what_is_prepared_is_in_an_order_that_knows_no_gold(tmp_path: Path) -> None:
     write_marked_release(tmp_path / "release")
     Spy.prepared.clear()
     run(tmp_path / "release", tmp_path / "run", f"{__name__}:Spy", sizes=(8,), pools="nested")
@@ -390,7 +384,7 @@ class LastOfUnion(Last):
 
 @pytest.mark.parametrize("pools", STRATEGIES)
 @pytest.mark.parametrize("name", ["First", "Last", "FirstOfUnion", "LastOfUnion"])
-def test_row_54_the_gold_stands_at_no_telling_position(
+def test_the_gold_stands_at_no_telling_position(
     write_release: WriteRelease, tmp_path: Path, name: str, pools: Strategy
 ) -> None:
     # Common distractors and golds that stand in one pool only, much as in the release. No word
@@ -413,12 +407,12 @@ def test_row_54_the_gold_stands_at_no_telling_position(
         assert recall[str(k)]["mean"] < chance + 4 * (chance * (1 - chance) / 200) ** 0.5
 
 
-# Row 56: a Git LFS pointer, or nothing at all, where the data should be
+# A Git LFS pointer, or nothing at all, where the data should be
 
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
 @pytest.mark.parametrize("packed", [False, True], ids=["jsonl", "jsonl.gz"])
-def test_row_56_an_lfs_pointer_is_called_one(
+def test_an_lfs_pointer_is_called_one(
     write_release: WriteRelease, tmp_path: Path, name: str, packed: bool
 ) -> None:
     root = write_release(THREE)
@@ -431,7 +425,7 @@ def test_row_56_an_lfs_pointer_is_called_one(
     assert_refused(result, tmp_path / "run", f"{path}:1: ", "Git LFS pointer", "git lfs pull")
 
 
-def test_row_56_a_pointer_with_windows_line_ends_is_one_too(
+def test_a_pointer_with_windows_line_ends_is_one_too(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(THREE)
@@ -439,7 +433,7 @@ def test_row_56_a_pointer_with_windows_line_ends_is_one_too(
     assert_refused(command(root, tmp_path / "run"), tmp_path / "run", "Git LFS pointer")
 
 
-def test_row_56_a_pointer_for_the_larger_pools_is_found_before_anything_is_scored(
+def test_a_pointer_for_the_larger_pools_is_found_before_anything_is_scored(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     write_release(THREE)
@@ -451,7 +445,7 @@ def test_row_56_a_pointer_for_the_larger_pools_is_found_before_anything_is_score
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\r\n"])
-def test_row_56_an_empty_file_is_an_error_not_a_score_of_nothing(
+def test_an_empty_file_is_an_error_not_a_score_of_nothing(
     write_release: WriteRelease, tmp_path: Path, name: str, content: bytes
 ) -> None:
     root = write_release(THREE)
@@ -460,11 +454,11 @@ def test_row_56_an_empty_file_is_an_error_not_a_score_of_nothing(
     assert_refused(result, tmp_path / "run", str(track(root) / name), "empty")
 
 
-# Row 57: the same id twice, the same text twice
+# The same id twice, the same text twice
 
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
-def test_row_57_a_benchmark_id_given_twice_names_both_lines(
+def test_a_benchmark_id_given_twice_names_both_lines(
     write_release: WriteRelease, tmp_path: Path, name: str
 ) -> None:
     root = write_release(THREE)
@@ -473,7 +467,7 @@ def test_row_57_a_benchmark_id_given_twice_names_both_lines(
     assert_refused(result, tmp_path / "run", f"{track(root) / name}:3: ", "`q0`", "line 1")
 
 
-def test_row_57_a_whole_row_given_twice_is_refused_as_well(
+def test_a_whole_row_given_twice_is_refused_as_well(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(THREE)
@@ -483,7 +477,7 @@ def test_row_57_a_whole_row_given_twice_is_refused_as_well(
     assert_refused(command(root, tmp_path / "run"), tmp_path / "run", ":4: ", "`q1`", "line 2")
 
 
-def test_row_57_two_queries_of_one_session_are_two_rows(
+def test_two_queries_of_one_session_are_two_rows(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(THREE)
@@ -493,7 +487,7 @@ def test_row_57_two_queries_of_one_session_are_two_rows(
     assert [row.query for row in read_run(outcome.path).rows] == ["q0", "q1", "q2"]
 
 
-def test_row_57_a_text_twice_in_a_released_pool_is_a_tie(
+def test_a_text_twice_in_a_released_pool_is_a_tie(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
@@ -503,7 +497,7 @@ def test_row_57_a_text_twice_in_a_released_pool_is_a_tie(
     assert found == [(2, 1), (0, 1)]
 
 
-def test_row_57_a_repeated_text_counts_once_in_a_nested_pool(
+def test_a_repeated_text_counts_once_in_a_nested_pool(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
@@ -514,7 +508,7 @@ def test_row_57_a_repeated_text_counts_once_in_a_nested_pool(
     assert_refused(result, tmp_path / "more", "2 distinct distractors", "3 asked for")
 
 
-# Row 60: byte order marks, CRLF, blank lines, no last line feed
+# Byte order marks, CRLF, blank lines, no last line feed
 
 
 def windows(path: Path) -> bytes:
@@ -524,7 +518,7 @@ def windows(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["jsonl", "jsonl.gz"])
-def test_row_60_bom_crlf_and_a_blank_line_change_nothing(
+def test_bom_crlf_and_a_blank_line_change_nothing(
     write_release: WriteRelease, packed: bool
 ) -> None:
     root = write_release(THREE, own={"q1": ["mends clocks"]})
@@ -552,7 +546,7 @@ def test_row_60_bom_crlf_and_a_blank_line_change_nothing(
     assert data.smallest.repairs["blank line"] == 2
 
 
-def test_row_60_a_bom_that_is_not_at_the_start_is_not_passed_over(
+def test_a_bom_that_is_not_at_the_start_is_not_passed_over(
     write_release: WriteRelease,
 ) -> None:
     path = track(write_release(THREE)) / INPUT
@@ -562,11 +556,11 @@ def test_row_60_a_bom_that_is_not_at_the_start_is_not_passed_over(
         load_dataset(path.parents[3], "dev")
 
 
-# Row 61: characters that some take for line ends
+# Characters that some take for line ends
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"], ids=["2028", "2029", "0085"])
-def test_row_61_only_a_line_feed_ends_a_record(
+def test_only_a_line_feed_ends_a_record(
     write_release: WriteRelease, tmp_path: Path, mark: str
 ) -> None:
     text, name = f"sips tea{mark}at dusk", f"q{mark}0"
@@ -593,7 +587,7 @@ def test_row_61_only_a_line_feed_ends_a_record(
     assert (outcome.path / "rows.jsonl").read_bytes() == raw
 
 
-# Row 62: text that cannot be encoded
+# Text that cannot be encoded
 
 
 def write_raw(root: Path, query: str, text: str, *, size: int = 1, name: str = "q0") -> None:
@@ -620,7 +614,7 @@ def write_raw(root: Path, query: str, text: str, *, size: int = 1, name: str = "
         (r'"a \ud83d\udc4d b"', "a \U0001f44d b", None),
     ],
 )
-def test_row_62_unusable_characters_are_replaced_and_counted_and_the_run_ends(
+def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
     tmp_path: Path, escaped: str, mended: str, what: str | None
 ) -> None:
     root = tmp_path / "release"
@@ -640,14 +634,14 @@ def test_row_62_unusable_characters_are_replaced_and_counted_and_the_run_ends(
     assert read_run(outcome.path).rows[0].query == "q" + mended.replace(" ", "")
 
 
-def test_row_62_the_user_is_told_what_was_mended(tmp_path: Path) -> None:
+def test_the_user_is_told_what_was_mended(tmp_path: Path) -> None:
     write_raw(tmp_path / "release", '"tea"', r'"a \ud83d b"')
     result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1")
     assert result.exit_code == 0
     assert "lone surrogate x 3" in result.output
 
 
-def test_row_62_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> None:
+def test_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> None:
     # Sizes read besides the smallest are data too.
     root = tmp_path / "release"
     write_raw(root, '"tea"', '"plain"', size=1)
@@ -658,7 +652,7 @@ def test_row_62_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path
     assert outcome.summary["mended"] == {"lone surrogate": 1}
 
 
-def test_row_62_own_memories_are_mended_alike_and_so_still_recognised(tmp_path: Path) -> None:
+def test_own_memories_are_mended_alike_and_so_still_recognised(tmp_path: Path) -> None:
     root = tmp_path / "release"
     write_raw(root, '"tea"', r'"gold \ud83d"')
     items = r'[{"value": "gold \ud83d"}, {"value": "mine \u0000"}]'
@@ -673,9 +667,7 @@ anything = st.text(st.characters(), max_size=20)
 
 @settings(deadline=None, max_examples=150)
 @given(anything, anything, st.booleans())
-def test_rows_61_and_62_any_text_at_all_is_loaded_and_can_be_encoded(
-    query: str, text: str, escape: bool
-) -> None:
+def test_any_text_at_all_is_loaded_and_can_be_encoded(query: str, text: str, escape: bool) -> None:
     def as_json(value: str) -> str:
         encodable = not re.search("[\ud800-\udfff]", value)
         return json.dumps(value, ensure_ascii=escape or not encodable)
