@@ -459,7 +459,7 @@ def test_a_dry_run_without_a_chat_model_is_a_mistake(place: Path) -> None:
     result = CliRunner().invoke(
         app, ["--retriever=bm25", "--data=release", "--distractors=4", "--dry-run"]
     )
-    assert "no retriever here asks a chat model" in said_in_one_line(result)
+    assert "nothing here asks a chat model" in said_in_one_line(result)
 
 
 def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(

@@ -123,14 +123,14 @@ def places_of(pools: PoolSet) -> list[PoolKey]:
     return [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
 
 
-def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[Row]:
+def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[dict[str, Any]]:
     scorer = Scorer("x", retriever, pools)
     found = [one for task in scorer.tasks(places_of(pools), size) for one in scorer.run(task)]
     assert sorted(one.key for one in found) == sorted(places_of(pools))
     return [one.finished.row for one in sorted(found)]
 
 
-def assert_only_the_second_failed(rows: list[Row], cause: str) -> None:
+def assert_only_the_second_failed(rows: list[dict[str, Any]], cause: str) -> None:
     assert [row["error"] is None for row in rows] == [True, False, True]
     assert cause in rows[1]["error"]
     assert (rows[1]["above"], rows[1]["tied"], rows[1]["top"]) == (None, None, [])

@@ -491,7 +491,9 @@ def test_votes_that_differ_are_told_and_a_judge_that_never_answers_is_an_error(
         predict(path, {"q1": "another reason"})
         other = tmp_path / "other"
         result = judged(root, path, server, tmp_path, "--out", str(other))
-    one_line_error(result, "none of 1 items could be judged", "(reason: I would rather not.): 1)")
+    one_line_error(
+        result, "not one of 1 items could be judged", "(reason: I would rather not.): 1)"
+    )
 
 
 def test_verdicts_of_other_predictions_are_not_taken_for_these(

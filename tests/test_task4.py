@@ -451,7 +451,7 @@ def test_a_dry_run_tells_the_calls(root: Path, tmp_path: Path) -> None:
     [
         (["--system", "turns"], "--chat-model"),
         (["--system", "mem0"], "--chat-model"),
-        (["--system", "copy"], "no memory system is called that"),
+        (["--system", "copy"], "no memory system has this name"),
         (["--system", "extractive", "--ability", "6"], "--ability 6"),
         (["--system", "extractive", "--split", "test"], "no split `test`"),
         (["--system", "extractive", "--retriever", "bm52"], "bm52"),
@@ -685,7 +685,7 @@ def test_nothing_judged_is_no_score(root: Path, tmp_path: Path) -> None:
     path = predictions(tmp_path / "p.jsonl", [response(PA)])
     with scripted_server(answers, "refusal") as server:
         result = score(path, "--data", root, *judge(server, tmp_path))
-    one_line_error(result, "none of 1 items could be judged", "refused")
+    one_line_error(result, "not one of 1 items could be judged", "refused")
 
 
 def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Path) -> None:
