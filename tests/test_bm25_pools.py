@@ -153,6 +153,7 @@ NO_MODEL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retriever", NO_MODEL)
 def test_k_beyond_the_pool_finds_everything_and_is_flagged(
     write_release: WriteRelease, tmp_path: Path, retriever: str

@@ -157,9 +157,9 @@ def test_the_order_of_the_pool_changes_neither_prompt_nor_rank(simple: ScriptedS
     """Of many texts that tie at the cut, a hash decides which are read."""
     for cls in PARADIGMS:
         for seed in (0, 1):
-            reranker = cls.asking(
-                asked(simple), None if cls is FullContext else Overlap(), seed=seed
-            )
+            given = (None,) if cls is FullContext else (Overlap(),)
+            depth = {"depth": 8} if cls is Pairwise else {}  # each pair is a call
+            reranker = cls.asking(asked(simple), *given, seed=seed, **depth)
             there, back = (reranker.score("zzz", pool) for pool in (POOL, POOL[::-1]))
             assert isinstance(there, Scored)
             assert isinstance(back, Scored)
