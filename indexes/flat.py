@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import Hits, Ids, Vectors, in_order, places_of, squared_lengths
 from indexes.files import Write
@@ -40,8 +41,8 @@ class Flat(VectorIndex):
         return self._count
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that it holds, (len(self),)."""
         return self._ids[: self._count]
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
@@ -57,8 +58,8 @@ class Flat(VectorIndex):
         self._count = wanted
         self._longest = max(self._longest, float(squared_lengths(vectors).max()) ** 0.5)
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids; the last vectors move into the gaps."""
         gone = places_of(ids, self.ids)
         if not self._matrix.flags.writeable:
             self._matrix, self._ids = np.array(self._matrix), np.array(self._ids)

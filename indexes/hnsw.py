@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import Hits, Ids, Vectors
 from indexes.errors import IndexingError
@@ -71,8 +72,8 @@ class HNSW(VectorIndex):
         return len(self._groups)
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that a search can find, (len(self),)."""
         return self._groups.ids
 
     @property
@@ -99,8 +100,8 @@ class HNSW(VectorIndex):
         self._alive = self._groups.used(self._graph.ntotal)
         self._known = known
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids; build anew if too many nodes have none left."""
         self._alive[self._groups.remove(ids)] = False
         if self.removed > COMPACT_AT * len(self._alive):
             self._compact()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import Hits, Ids, Vectors
 from indexes.errors import IndexingError, NotAnIndex, TooFewPoints
@@ -71,8 +72,8 @@ class IVFPQ(VectorIndex):
         return len(self._groups)
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that it holds, (len(self),)."""
         return self._groups.ids
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
@@ -119,8 +120,8 @@ class IVFPQ(VectorIndex):
             index.train(vectors)
         return index
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids, and the vectors of which none is left."""
         gone = self._groups.remove(ids)
         if len(gone):
             self._index.remove_ids(gone)

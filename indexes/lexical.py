@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import Hits, Ids, Index, as_ids, as_k, check_texts, in_order
 from indexes.errors import IndexingError, NotAnIndex
@@ -56,8 +57,8 @@ class Lexical(Index[Sequence[str]]):
     def __len__(self) -> int:
         return len(self._ids)
 
+    @override
     def build(self, ids: ArrayLike, items: Sequence[str]) -> None:
-        """Fill the empty index; an index that holds something refuses."""
         check_texts(items)
         given = as_ids(ids, len(items))
         if len(self):
@@ -67,8 +68,8 @@ class Lexical(Index[Sequence[str]]):
         self._every = _Table.build([tokens.every for tokens in both], self.k1, self.b)
         self._ids = given
 
+    @override
     def search(self, queries: Sequence[str], k: int) -> list[Hits]:
-        """The best `k` of the texts that share a term with the query."""
         check_texts(queries)
         wanted, found = as_k(k), []
         for query in queries:
@@ -88,8 +89,8 @@ class Lexical(Index[Sequence[str]]):
             found.append(in_order(self._ids[places], scores[places], wanted))
         return found
 
+    @override
     def save(self, path: Path) -> None:
-        """Write it as one file (`indexes.files`)."""
         parts: dict[str, NDArray[Any] | bytes] = {"ids": self._ids}
         for name, table in (("content", self._content), ("every", self._every)):
             if table is not None:
@@ -150,8 +151,8 @@ class _Table:
         self._engine, self._factor = engine, np.float32(k1 + 1)
 
     @classmethod
+    @override
     def build(cls, texts: Sequence[Sequence[str]], k1: float, b: float) -> _Table | None:
-        """None where there is no token at all."""
         if not any(texts):
             return None
         engine = _bm25s().BM25(k1=k1, b=b, method="lucene")

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from typing_extensions import override
 
 from indexes.base import (
     Hits,
@@ -281,8 +282,8 @@ class Milvus(MutableIndex[Vectors]):
         found = self._call(partial(_query, collection, which, ["count(*)"], None))
         return int(found[0]["count(*)"])
 
+    @override
     def build(self, ids: ArrayLike, items: Vectors) -> None:
-        """Fill an empty collection."""
         refuse_filled(self)
         self.add(ids, items)
 
@@ -362,8 +363,8 @@ class Milvus(MutableIndex[Vectors]):
             rows = [{"id": i, "node": nodes[i], "unused": [0.0, 0.0]} for i in part]
             self._call(partial(_upsert, self._others, rows))
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids."""
         given = as_ids(ids, np.size(ids))
         unknown = set(given.tolist()) - self._held(given)
         if unknown:
@@ -446,8 +447,8 @@ class Milvus(MutableIndex[Vectors]):
 
     # --- search
 
+    @override
     def search(self, queries: Vectors, k: int) -> list[Hits]:
-        """About the best `k` for each row of `queries`, by inner product."""
         asked = as_vectors(queries, self.width, "query vector", self.model)
         return self._search("vector", asked, k)
 
@@ -553,8 +554,8 @@ class Milvus(MutableIndex[Vectors]):
 
     # --- as a file
 
+    @override
     def save(self, path: Path) -> None:
-        """Write down where the collection is; Milvus keeps it itself."""
         self._there()
         address = self.address
         if self._local and Path(address).resolve().parent == path.resolve().parent:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import (
     Hits,
@@ -59,21 +60,21 @@ class VectorIndex(MutableIndex[Vectors]):
     def _search(self, queries: Vectors, k: int) -> list[Hits]:
         """The hits of at least one query; `k` is at most len(self)."""
 
+    @override
     def build(self, ids: ArrayLike, items: Vectors) -> None:
-        """Fill the empty index with vectors, (n, width)."""
         refuse_filled(self)
         self.add(ids, items)
 
+    @override
     def add(self, ids: ArrayLike, items: Vectors) -> None:
-        """Take up more vectors, (n, width)."""
         vectors = as_vectors(items, self.width, model=self.model)
         given = as_ids(ids, len(vectors))
         refuse_known(given, self.ids)
         if len(given):
             self._add(given, vectors)
 
+    @override
     def search(self, queries: Vectors, k: int) -> list[Hits]:
-        """The best `k`, or all where there are fewer, for each row of `queries`, (n, width)."""
         asked = as_vectors(queries, self.width, "query vector", self.model)
         wanted = min(as_k(k), len(self))
         # Asked of an empty index, FAISS has answered padding, and once id 0.
@@ -95,8 +96,8 @@ class VectorIndex(MutableIndex[Vectors]):
         """What else the header holds."""
         return {}
 
+    @override
     def save(self, path: Path) -> None:
-        """Write it as one file (`indexes.files`)."""
         header = {
             "width": self.width,
             "model": self.model,
@@ -108,8 +109,8 @@ class VectorIndex(MutableIndex[Vectors]):
         write_index(path, self.kind, header, self._sections(), self.libraries)
 
     @classmethod
+    @override
     def load(cls, path: Path) -> Self:
-        """Open the index at `path`."""
         header, sections = read_index(path, cls.kind)
         try:
             index = cls(header["width"], header["model"], **header["settings"])

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from indexes.terms import Gathered, TermBags
 from indexes.tokens import (
@@ -83,14 +84,14 @@ class BM25(Retriever):
         self._bank_texts: Sequence[str] = ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With `scope=bank`, the statistics are those of the run's bank."""
         made = cls(**settings)
         made._bank_texts = sorted({memory.text for memory in run.bank})
         return made
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """The constructor's settings, with the bank's hash where its statistics are used."""
         found = {**super().settings(), "delta": self.delta}
         if self.scope == "bank":
             joined = "\x00".join(self._bank_texts).encode()
@@ -98,12 +99,12 @@ class BM25(Retriever):
         return found
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """True with the bank's statistics."""
         return self.scope == "bank"
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Tokenise every distinct text once."""
         for memory in memories:
             self._row(memory.text)
 
@@ -115,8 +116,8 @@ class BM25(Retriever):
             row = self._content.add(text, tokens.content)
         return row
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """BM25 scores, (len(pool),), and the mask of the memories that hold a query term."""
         rows = [self._row(memory.text) for memory in pool]
         tokens = self.tokens(query)
         if tokens.content or not tokens.every:

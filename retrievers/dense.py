@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import NO_PROMPT, Encoder, Role
@@ -63,8 +64,8 @@ class Dense(Retriever):
         self._zero: set[Hashable] = set()
         self._counts: dict[str, int] = {}
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Prefixes and prompts, and all that can change a vector."""
         return {
             "query_prefix": self.query_prefix,
             "memory_prefix": self.memory_prefix,
@@ -72,8 +73,8 @@ class Dense(Retriever):
         }
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's embedding store and its bound on memory."""
         instance = super().from_run(settings, run)
         path = run.store() if callable(run.store) else run.store
         instance.encoder.store = EmbeddingStore(path) if path else None
@@ -81,12 +82,12 @@ class Dense(Retriever):
         return instance
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """A cosine doesn't know of other memories."""
         return True
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts at once; count those past the model's limit and those without vector."""
         asked = set(map(self.query_text, queries))
         kept = set(map(self.memory_text, memories))
         if self.encoder.symmetric:
@@ -107,8 +108,8 @@ class Dense(Retriever):
         }
         self._counts |= {name: count for name, count in zero.items() if count}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """How many texts were too long or have a vector of zeros, and the prompts in force."""
         prompts = {f"{role}_prompt": text for role, text in self.encoder.prompts.items() if text}
         return {**self._counts, **prompts}
 
@@ -167,8 +168,8 @@ class Dense(Retriever):
                 found[i] = self._table.rows(np.array([first]))[0]
         return found
 
+    @override
     def trust(self, query: str) -> float:
-        """How much of the query is in the model's vocabulary; 0 if its vector has no direction."""
         if not self.vectors([self.query_text(query)], "query").any():
             return 0.0
         return legibility(query, self.encoder.folder)
@@ -181,8 +182,8 @@ class Dense(Retriever):
         """What is encoded of a memory."""
         return self.memory_prefix + memory.text
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
-        """Cosines, (len(pool),), multiplied out in float64."""
         asked = self.vectors([self.query_text(query)], "query")[0].astype(np.float64)
         texts = [self.memory_text(memory) for memory in pool]
         self._encode(list(dict.fromkeys(texts)), "memory")

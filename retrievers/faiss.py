@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from indexes.base import Index
 from indexes.choose import kind_for, make_index
@@ -61,28 +62,25 @@ class Faiss(Dense):
         self._largest: int | None = None
         self._built: tuple[dict[str, int], Index[Any]] | None = None
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Those of `dense`, and how large pools are searched."""
         own = {"index": self.index, "depth": self.depth, "exact_up_to": self.exact_up_to}
         return {**super().settings(), **own}
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts; remember how large a pool of them could be.
-
-        Raises IndexingError where that takes an index of FAISS's and it isn't installed.
-        """
         self._largest = len(memories)
         if not self.pool_independent and self._kind(self._largest) != "flat":
             faiss_module()
         super().prepare(queries, memories)
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """Whether everything there is would be searched exactly: then pools change no score."""
         return self._largest is not None and self._largest <= self.exact_up_to
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """Truncation, and which index was not needed."""
         found = dict(super().notes())
         if self.pool_independent and self.index in ("hnsw", "ivfpq"):
             found["index"] = f"{self.index} not used: up to {self.exact_up_to} are searched exactly"
@@ -91,8 +89,8 @@ class Faiss(Dense):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_built": None}
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        """Cosines, (len(pool),); a Scored for a pool past `exact_up_to`."""
         if len(pool) <= self.exact_up_to:
             return self._exact(query, pool)
         memories = {self.memory_text(memory): memory for memory in pool}

@@ -67,8 +67,8 @@ class Hybrid(BatchRetriever):
         self._legs: tuple[Retriever, ...] = ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its legs."""
         made = cls(**settings)
         if run.leg is not None:
             made._take(run.leg)
@@ -113,25 +113,25 @@ class Hybrid(BatchRetriever):
         lexical, dense = (any(isinstance(one, kind) for one in self.legs) for kind in (BM25, Dense))
         return self.fusion == "weighted" and len(self.legs) == 2 and lexical and dense
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """How it fuses, and every leg with all that can change its scores."""
         how: dict[str, Any] = {"fusion": self.fusion, "weights": list(self.weights)}
         how |= {"rrf_k": self.rrf_k} if self.fusion == "rrf" else {"scale": self.scale}
         legs = [describe_leg(*one) for one in zip(self.names, self.legs, strict=True)]
         return {**how, "trust": self.use_trust, "legs": legs}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """The notes of its legs, by name."""
         notes = {name: dict(one.notes()) for name, one in zip(self.names, self.legs, strict=True)}
         return {"legs": {name: found for name, found in notes.items() if found}}
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Each leg is told once, however many rows and hybrids it serves."""
         for one in self.legs:
             one.prepare_once(queries, memories)
 
+    @override
     def trust(self, query: str) -> float:
-        """That of the leg that reads the query best."""
         return max(one.trust(query) for one in self.legs)
 
     @override

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from typing_extensions import override
+
 from indexes.tokens import MultilingualTokens, PaperTokens, TokenizerName
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, Scored
@@ -23,8 +25,8 @@ class RankBM25(Retriever):
         self.variant = variant
         self.tokens = PaperTokens() if tokens == "paper" else MultilingualTokens()
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """The package's scores, (len(pool),)."""
         import numpy as np
         import rank_bm25
 

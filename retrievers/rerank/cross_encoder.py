@@ -110,8 +110,8 @@ class CrossEncoderReranker(Reranker):
     def _hash(self) -> str:
         return model_hash(self.folder)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The weights, the limit in force, device and batch size."""
         return {
             "model": Path(self.model).name if self.folder == Path(self.model) else self.model,
             "weights": self._hash,
@@ -121,8 +121,8 @@ class CrossEncoderReranker(Reranker):
             "batch_size": self.batch_size,
         }
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Prepare the first stage, and count the texts that are too long to be read together."""
         super().prepare(queries, memories)
         asked, kept = sorted(set(queries)), sorted({memory.text for memory in memories})
         of_queries, of_memories = self._lengths(asked), self._lengths(kept)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
@@ -39,16 +41,16 @@ class FullContext(PromptReranker):
             raise UserError(f"top={top}: must be at least 1")
         self.top, self.order = top, order
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, how many are asked for, and in which order they are shown."""
         return {**super().own_settings(), "top": self.top, "order": self.order}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places were asked for."""
         return {**super().notes(), "sound_places": self.top}
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """One prompt, or a round of parts and then their best together."""
         contenders, turn = list(range(len(state.shortlist.texts))), 0
         while True:
             shown = self.arranged(state, contenders, self.order, salt=str(turn) if turn else "")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
@@ -47,17 +49,17 @@ class Listwise(PromptReranker):
         self.sound_places = depth if depth <= window else window - stride
         """How many first places a pass can find wherever the first stage put them."""
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, and how the window slides."""
         own = {"window": self.window, "stride": self.stride, "order": self.order}
         return {**super().own_settings(), **own}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places can be trusted."""
         return {**super().notes(), "sound_places": self.sound_places}
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """One window after the other."""
         ranking = list(range(len(state.shortlist.texts)))
         window, stride = self._fitting(state)
         end = len(ranking)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from recallbed.chat_models import Request
 from retrievers.registry import register
 from retrievers.rerank.prompting import ChatResult, RerankState
@@ -26,12 +28,12 @@ class Pairwise(ComparisonReranker):
 
     size = 2
 
+    @override
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """Both orders."""
         return [self.request(state, shown, Best) for shown in (group, group[::-1])]
 
+    @override
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Who has more points; the first stage's choice at even points."""
         points = dict.fromkeys(group, 0)
         for answer, shown in zip(answers, (group, group[::-1]), strict=True):
             named = self.read_best(state, answer, shown)

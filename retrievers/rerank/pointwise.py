@@ -80,8 +80,8 @@ class Pointwise(PromptReranker):
         tokens = [self.chat.count_tokens(prompt) for prompt in prompts]
         return by_value(shortlist, odds, [Usage(1, reported_in=read) for read in tokens])
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """All prompts at once; those that are too long aren't sent."""
         requests = {i: self.request(state, [i], Grade) for i in range(len(state.shortlist.texts))}
         sent = [i for i, request in requests.items() if self.fits(request.messages)]
         too_long: ChatResult = Failure(Cause.CONTEXT)

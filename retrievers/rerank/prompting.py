@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from typing_extensions import override
 
 from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request, Usage
 from recallbed.chat_models.base import Failure
@@ -64,8 +65,8 @@ class PromptReranker(Reranker):
         self.model, self.max_tokens, self.unusable = model, max_tokens, unusable
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its first stage and its chat model."""
         if "model" not in settings:
             raise UserError("a chat model is needed, as in --set LABEL.model=openai:MODEL")
         made = super().from_run(settings, run)
@@ -99,8 +100,8 @@ class PromptReranker(Reranker):
         """The prompt that this paradigm shows."""
         return shortlist_prompt(self.prompt_name)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model, the prompt, and how replies are read."""
         return {
             "model": dict(self.chat.settings()),
             "prompt": self.prompt.identity,
@@ -108,16 +109,16 @@ class PromptReranker(Reranker):
             "unusable": self.unusable,
         }
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """The first stage's, and which model is asked."""
         return {**super().notes(), "chat_model": self.chat.name}
 
     def steps(self, state: RerankState) -> Steps:
         """How one shortlist is ordered: see `Steps`."""
         raise NotImplementedError
 
+    @override
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
-        """Take all shortlists a step further together, until each is ordered or has failed."""
         states = [RerankState(shortlist) for shortlist in shortlists]
         running = {i: self.steps(state) for i, state in enumerate(states)}
         found: dict[int, Reranked | RetrieverError] = {}

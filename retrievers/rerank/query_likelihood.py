@@ -56,8 +56,8 @@ class QueryLikelihood(PromptReranker):
         self.fitted_on = (PUBLIC_DEV,) if weight is None else ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its first stage and its model."""
         return super().from_run({"model": MODEL, **settings}, run)
 
     def _use(self, chat: ChatModel) -> None:
@@ -65,8 +65,8 @@ class QueryLikelihood(PromptReranker):
             raise UserError(f"{chat.name} tells no log-probabilities of a text. Use a local model")
         super()._use(chat)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model, the prompt and the weight."""
         return {
             "model": dict(self.chat.settings()),
             "prompt": f"{PROMPT} {short_hash(_template())}",

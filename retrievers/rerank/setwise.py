@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.chat_models import Request
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
@@ -38,12 +40,12 @@ class ComparisonReranker(PromptReranker):
             raise UserError(f"top={top}: must be at least 1")
         self.top = top
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, and how many places are found."""
         return {**super().own_settings(), "top": self.top}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places were searched for."""
         return {**super().notes(), "sound_places": self.top}
 
     def requests(self, state: RerankState, group: Group) -> list[Request]:
@@ -54,8 +56,8 @@ class ComparisonReranker(PromptReranker):
         """Who wins by these answers; where nobody does, the first of the group."""
         raise NotImplementedError
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """Ask whatever the tournament wants compared."""
         games = tournament(range(len(state.shortlist.texts)), self.top, self.size)
         won: list[int] | None = None
         while True:
@@ -93,15 +95,15 @@ class Setwise(ComparisonReranker):
             raise UserError(f"size={size}: a comparison takes at least 2")
         self.size = size
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """And how many are compared at once."""
         return {**super().own_settings(), "size": self.size}
 
+    @override
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """One call a group."""
         return [self.request(state, group, Best)]
 
+    @override
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Whom the reply names."""
         found = self.read_best(state, answers[0], group)
         return group[0] if found is None else found

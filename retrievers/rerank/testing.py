@@ -19,6 +19,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from analysis.metrics import display_order, ranked
 from recallbed.chat_models import ChatModel, Failure, Message, Reply, Request, Usage
 from recallbed.chat_models.base import Rung
@@ -95,8 +97,8 @@ class Reader(ChatModel):
         self.worth = worth
         self.prompts: list[str] = []
 
+    @override
     def complete(self, request: Request) -> Reply | Failure:
-        """The reply, after a line that quotes all it was shown, which is no answer."""
         prompt = "\n".join(message.content for message in request.messages)
         self.prompts.append(prompt)
         query, texts = shown(prompt)
@@ -114,12 +116,12 @@ class Reader(ChatModel):
         assert answer is not None
         return answer
 
+    @override
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Four characters a token."""
         return sum(len(message.content) for message in messages) // 4
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Its name."""
         return {"model": self.name}
 
 
@@ -138,8 +140,8 @@ class PromptRerankerContract(RetrieverContract):
     def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
         """A fresh reranker that asks `chat`, over `first_stage` if it takes one."""
 
+    @override
     def make(self) -> Retriever:
-        """One whose model counts words in common."""
         return self.asking(Reader(_overlap), Overlap())
 
     def test_memories_that_give_orders_change_no_parse(self) -> None:
