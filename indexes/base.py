@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,40 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from indexes.errors import IndexingError, NotFinite, RepeatedId, UnknownId, WrongWidth
+from recallbed.errors import UserError
+
+
+class IndexingError(UserError):
+    """An index can't do what was asked."""
+
+
+class RepeatedId(IndexingError):
+    """An id that the index already holds, or that was given twice."""
+
+
+class UnknownId(IndexingError):
+    """An id to be removed that the index doesn't hold."""
+
+
+class WrongWidth(IndexingError):
+    """Vectors of another width than the index's."""
+
+
+class NotFinite(IndexingError):
+    """A vector with NaN or infinity in it."""
+
+
+class TooFewPoints(IndexingError):
+    """Fewer vectors than an approximate index needs for its training."""
+
+
+class NotAnIndex(IndexingError):
+    """A file that is foreign, damaged, or was written by something newer."""
+
+
+class ServerUnavailable(IndexingError):
+    """A vector database that can't be reached."""
+
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -31,7 +65,7 @@ class Hits(NamedTuple):
 class Index(ABC, Generic[Items]):
     """Built once, searched often. Higher scores are better.
 
-    Every method raises a subclass of `indexes.errors.IndexingError` for what a caller did wrong.
+    Every method raises a subclass of `indexes.base.IndexingError` for what a caller did wrong.
     """
 
     kind: ClassVar[str]
@@ -180,3 +214,60 @@ def check_texts(texts: Sequence[str]) -> None:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise IndexingError(f"text {i} is {type(text).__name__}, not a string")
+
+
+# docs/indexes.md has the measurements behind both.
+FLAT_UP_TO = 50_000
+HNSW_UP_TO = 2_000_000
+
+_CLASSES = {
+    "flat": "indexes.flat:Flat",
+    "hnsw": "indexes.hnsw:HNSW",
+    "ivfpq": "indexes.ivfpq:IVFPQ",
+    "bm25s": "indexes.lexical:Lexical",
+    "milvus": "indexes.milvus:Milvus",
+}
+KINDS = tuple(_CLASSES)
+
+
+def _find(kind: str) -> Any:
+    if kind not in _CLASSES:
+        raise IndexingError(f"no index of kind `{kind}` (there are: auto, {', '.join(KINDS)})")
+    module, _, name = _CLASSES[kind].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def kind_for(count: int) -> str:
+    """The kind that `auto` means for so many memories."""
+    if count <= FLAT_UP_TO:
+        return "flat"
+    return "hnsw" if count <= HNSW_UP_TO else "ivfpq"
+
+
+def make_index(kind: str, count: int = 0, **settings: Any) -> Index[Any]:
+    """An empty index; `kind` "auto" goes by `count`, the number of memories to come.
+
+    Raises IndexingError for a kind or a setting that doesn't exist.
+    """
+    cls = _find(kind_for(count) if kind == "auto" else kind)
+    try:
+        index: Index[Any] = cls(**settings)
+    except TypeError as error:
+        raise IndexingError(f"index {kind}: {error}") from None
+    return index
+
+
+def open_index(path: Path, address: str | None = None) -> Index[Any]:
+    """The index saved at `path`, of whatever kind it is. Raises NotAnIndex where it is none.
+
+    `address` is a server's that the user gave: only there is $MILVUS_TOKEN sent, and not to one
+    that the file alone names.
+    """
+    from indexes.files import read_header
+
+    kind = read_header(path)["kind"]
+    if kind not in _CLASSES:
+        raise NotAnIndex(f"{path}: an index of kind `{kind}`, unknown to this recallbed")
+    found = _find(kind)
+    index: Index[Any] = found.load(path, address) if kind == "milvus" else found.load(path)
+    return index

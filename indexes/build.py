@@ -54,7 +54,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
     import numpy as np
 
-    from indexes.choose import kind_for, make_index
+    from indexes.base import kind_for, make_index
     from indexes.encoder import model_hash
     from indexes.indexed_store import (
         INDEX,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import IndexingError, NotAnIndex
 from recallbed import __version__
 from recallbed.harness.files import written_whole
 from recallbed.harness.fingerprint import versions

@@ -10,12 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from indexes.base import Hits, Ids, Vectors
-from indexes.errors import IndexingError
-from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
+from indexes.base import Hits, Ids, IndexingError, Vectors
 from indexes.files import Write
 from indexes.groups import Groups, KnownVectors
-from indexes.vector_index import Sections, VectorIndex, exact_scores
+from indexes.vector_index import (
+    Sections,
+    VectorIndex,
+    exact_scores,
+    faiss_module,
+    parse_index,
+    stream_index,
+    threads,
+)
 
 COMPACT_AT = 0.2
 """The share of nodes without ids past which the graph is built anew from those that are left."""

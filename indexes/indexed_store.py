@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.base import Index
-from indexes.choose import open_index
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import Index, IndexingError, NotAnIndex, open_index
 from indexes.files import cannot_be_written, index_hash
 from recallbed.corpus.fields import Fields
 from recallbed.corpus.jsonl import Repairs, read_jsonl

@@ -12,12 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from indexes.base import Hits, Ids, Vectors
-from indexes.errors import IndexingError, NotAnIndex, TooFewPoints
-from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
+from indexes.base import Hits, Ids, IndexingError, NotAnIndex, TooFewPoints, Vectors
 from indexes.files import Write
 from indexes.groups import Groups, KnownVectors
-from indexes.vector_index import Sections, VectorIndex
+from indexes.vector_index import (
+    Sections,
+    VectorIndex,
+    faiss_module,
+    parse_index,
+    stream_index,
+    threads,
+)
 
 POINTS_A_CENTROID = 39
 """Training vectors a centroid, the least that FAISS advises."""

@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from indexes.base import Hits, Ids, Index, as_ids, as_k, check_texts, in_order
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import (
+    Hits,
+    Ids,
+    Index,
+    IndexingError,
+    NotAnIndex,
+    as_ids,
+    as_k,
+    check_texts,
+    in_order,
+)
 from indexes.files import Write, read_index, write_index
 from indexes.tokens import MultilingualTokens
 
@@ -151,7 +160,6 @@ class _Table:
         self._engine, self._factor = engine, np.float32(k1 + 1)
 
     @classmethod
-    @override
     def build(cls, texts: Sequence[Sequence[str]], k1: float, b: float) -> _Table | None:
         if not any(texts):
             return None

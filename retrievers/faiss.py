@@ -8,9 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from indexes.base import Index
-from indexes.choose import kind_for, make_index
-from indexes.faiss_bytes import faiss_module
+from indexes.base import Index, kind_for, make_index
+from indexes.vector_index import faiss_module
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import Scored

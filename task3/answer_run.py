@@ -31,7 +31,7 @@ from recallbed.harness.item_run import Done, is_item_row, run_items
 from recallbed.harness.run_folder import PREDICTIONS, SUMMARY, encode_row, open_run
 from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
-from retrievers.rerank.prompt import ShortlistPrompt
+from retrievers.rerank.prompt_reranker import ShortlistPrompt
 from task3.options import AnswerConfig
 from task3.used_memory import USED_FROM
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.metrics import above_tied, display_order, ranked, recall_at
-from indexes.weighting import VARIANTS
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import parse_configurations
 from retrievers import RETRIEVERS, Retriever
-from retrievers.bm25 import BM25
+from retrievers.bm25 import BM25, VARIANTS
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
 from task3.sweep_run import run_sweep

@@ -234,9 +234,9 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
 def test_a_server_that_is_away_is_one_line(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     found = CliRunner().invoke(copy_app, ["store", "--to", "http://127.0.0.1:9"])
-    refused(found, "http://127.0.0.1:9: Milvus can't be reached")
+    refused(found, "http://127.0.0.1:9: Milvus cannot be reached")
     found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
-    refused(found, "can't be reached")
+    refused(found, "cannot be reached")
     assert not Path("other").exists()
 
 

@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from indexes import indexed_store
+from indexes.base import NotAnIndex, open_index
 from indexes.build import app as build_app
-from indexes.choose import open_index
-from indexes.errors import NotAnIndex
 from indexes.indexed_store import IndexedStore
 
 NUMBER = 40

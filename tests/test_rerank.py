@@ -21,7 +21,7 @@ from retrievers.rerank import prompt
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
-from retrievers.rerank.prompting import PromptReranker
+from retrievers.rerank.prompt_reranker import PromptReranker
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import PromptRerankerContract
 from retrievers.testing import RetrieverContract

@@ -20,7 +20,7 @@ from retrievers.rerank.base import Shortlist
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
-from retrievers.rerank.prompting import PromptReranker, RerankState
+from retrievers.rerank.prompt_reranker import PromptReranker, RerankState
 from retrievers.rerank.replies import Order
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import INJECTIONS

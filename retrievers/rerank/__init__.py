@@ -10,7 +10,7 @@ __all__ = ["PromptReranker", "Reranked", "Reranker", "Shortlist"]
 def __getattr__(name: str) -> Any:
     """PromptReranker, imported when it is asked for: it needs pydantic and all of chat_models."""
     if name == "PromptReranker":
-        from retrievers.rerank.prompting import PromptReranker
+        from retrievers.rerank.prompt_reranker import PromptReranker
 
         return PromptReranker
     raise AttributeError(name)

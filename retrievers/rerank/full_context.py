@@ -11,7 +11,7 @@ from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import NO_FIRST_STAGE
-from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from recallbed.chat_models import Request
 from retrievers.registry import register
-from retrievers.rerank.prompting import ChatResult, RerankState
+from retrievers.rerank.prompt_reranker import ChatResult, RerankState
 from retrievers.rerank.replies import Best
 from retrievers.rerank.setwise import ComparisonReranker
 from retrievers.rerank.tournament import Group

@@ -19,8 +19,14 @@ from recallbed.chat_models import Cause, Failure, Reply, TokenScorer, Usage
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
-from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
-from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import (
+    ChatResult,
+    PromptReranker,
+    RerankState,
+    ShortlistPrompt,
+    Steps,
+    shortlist_prompt,
+)
 
 YES, NO = "Yes", "No"
 

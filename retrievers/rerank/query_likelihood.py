@@ -24,7 +24,7 @@ from retrievers.hybrid import PUBLIC_DEV
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.pointwise import by_value
-from retrievers.rerank.prompting import PromptReranker
+from retrievers.rerank.prompt_reranker import PromptReranker
 
 WEIGHT = 0.65
 """The likelihood's share, fitted on AlpsBench's public dev split: see docs/query_likelihood.md."""

@@ -15,7 +15,7 @@ from recallbed.chat_models import Request
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import ChatResult, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Best
 from retrievers.rerank.tournament import Group, tournament
 

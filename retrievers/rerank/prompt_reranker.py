@@ -10,15 +10,51 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from typing_extensions import override
 
-from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request, Usage
+from recallbed.chat_models import (
+    ChatModel,
+    Chats,
+    Message,
+    PromptFile,
+    Reply,
+    Request,
+    Usage,
+    fence_for,
+    one_line,
+)
 from recallbed.chat_models.base import Failure
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
 from retrievers.rerank.base import Reranked, Reranker, Shortlist, order_key
-from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
-from retrievers.rerank.repair import CUT, UNUSABLE, listed_before_the_cut, usable_labels
-from retrievers.rerank.replies import Best, Order
+from retrievers.rerank.replies import (
+    CUT,
+    UNUSABLE,
+    Best,
+    Order,
+    listed_before_the_cut,
+    usable_labels,
+)
+
+
+class ShortlistPrompt(PromptFile):
+    """A prompt file with the slots `rule`, `data` and `count`, and whatever else it names."""
+
+    def build(self, query: str, texts: Sequence[str], **slots: Any) -> tuple[Message, ...]:
+        """The messages that show `texts` under the labels [1], [2], … and ask about `query`.
+
+        The query and the texts are data: on one line each, inside one fence.
+        """
+        fence = fence_for([query, *texts])
+        lines = [f"Query: {one_line(query)}", "", "Memories:"]
+        lines += [f"[{label}] {one_line(text)}" for label, text in enumerate(texts, 1)]
+        data = fence.put("\n".join(lines))
+        return self.fill(rule=fence.rule, data=data, count=len(texts), **slots)
+
+
+def shortlist_prompt(name: str) -> ShortlistPrompt:
+    """The prompt in `prompts/<name>.md` of this package."""
+    return ShortlistPrompt.load("retrievers.rerank", name)
+
 
 ChatResult = Reply | Failure
 Steps = Generator[list[Request], list[ChatResult], list[int]]
