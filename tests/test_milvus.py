@@ -206,7 +206,7 @@ def test_what_milvus_can_not_hold_is_said_before_it_is_sent() -> None:
     with pytest.raises(WrongWidth, match=f"width 20 .* width {WIDTH}, made by a-model"):
         index.add([1, 2], unit_vectors(0, 2, 20))
     index.add([1, 2], unit_vectors(0, 2))
-    with pytest.raises(IndexingError, match=f"Milvus gives {MOST_HITS} hits"):
+    with pytest.raises(IndexingError, match=f"Milvus returns at most {MOST_HITS}"):
         index.search(unit_vectors(0, 1), MOST_HITS + 1)
     assert len(index) == 2
 
