@@ -1,4 +1,9 @@
-"""BM25 over a pool: numpy on term numbers, four variants, texts of any language."""
+"""BM25 over a pool: numpy on term numbers, four variants, texts of any language.
+
+`lucene`: Robertson et al. with idf ln(1 + (N - df + 0.5) / (df + 0.5)), never negative.
+`okapi`, `plus`, `l`: as in rank-bm25 0.2.2 (Trotman et al. 2014, Lv & Zhai 2011), its floor for
+negative idf included, so that equal tokens get equal scores.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ DELTA: dict[Variant, float] = {"lucene": 0.0, "okapi": 0.0, "plus": 1.0, "l": 0.
 def inverse_document_frequency(
     variant: Variant, n: int, df: Floats, epsilon: float = 0.25
 ) -> Floats:
-    """Idf of terms that stand in `df` of `n` documents, shape of `df`; all df must be above 0.
+    """Return the idf of terms in `df` of `n` documents, shape of `df`; all df must be above 0.
 
     For `okapi`, `df` must cover every term of the collection: negative values are lifted to
     `epsilon` times the mean over all of them.
@@ -54,7 +59,7 @@ def inverse_document_frequency(
 
 
 def saturation(variant: Variant, tf: Floats, norm: Floats, k1: float, delta: float) -> Floats:
-    """What a term counts, before idf, in a document that holds it `tf` times.
+    """Return the weight, before idf, of a term that occurs `tf` times in a document.
 
     `norm` is 1 - b + b * length / mean length of the document. rank-bm25 0.2.2 multiplies its `l`
     by tf once more than Lv & Zhai do; the two agree at tf = 1.
@@ -68,7 +73,7 @@ def saturation(variant: Variant, tf: Floats, norm: Floats, k1: float, delta: flo
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A collection's figures: documents, mean length in tokens, documents a term stands in."""
+    """A collection: its documents, mean length in tokens, and documents per term, (terms,)."""
 
     n: int
     mean_length: float
@@ -161,12 +166,12 @@ class BM25(Retriever):
         return self.score_terms(tokens.every, rows, self._every)
 
     def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
-        """Scores of the bags `rows` for query `terms`; a term given twice counts twice."""
+        """Score the bags `rows` for query `terms`; a repeated term counts each time."""
         matched = np.zeros(len(rows), np.bool_)
         pool = bags.gather(rows)
         collection = self._statistics(bags, pool)
         known = len(collection.df)
-        numbered = ((bags.vocabulary.get(word, known), n) for word, n in Counter(terms).items())
+        numbered = ((bags.vocabulary.get(term, known), n) for term, n in Counter(terms).items())
         asked = sorted((t, n) for t, n in numbered if t < known and collection.df[t])
         if not asked:
             return Scored(np.zeros(len(rows)), matched)
@@ -180,7 +185,7 @@ class BM25(Retriever):
         norm = np.asarray(1 - self.b + self.b * pool.lengths[at] / collection.mean_length)
         tf = bags.counts(pool, hits).astype(float)
         gain = saturation(self.variant, tf, norm, self.k1, self.delta)
-        # What a term is worth where it doesn't stand: rank-bm25's Plus gives its delta to all.
+        # The score of a term that is missing: rank-bm25's Plus adds its delta to all memories.
         nothing = self.delta if self.variant == "plus" else 0.0
         gained = np.bincount(at, weight[pool.terms[hits]] * (gain - nothing), len(rows))
         matched[at] = True

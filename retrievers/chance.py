@@ -1,4 +1,4 @@
-"""Two retrievers that know nothing. They must score chance; if they don't, the harness leaks."""
+"""Two baselines at chance level; any other result shows that the harness leaks the gold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retrievers.registry import register
 
 @register("constant")
 class Constant(Retriever):
-    """The same score for everything: recall@k is exactly k / |pool|."""
+    """The same score for all memories: recall@k is exactly k / |pool|."""
 
     @property
     @override

@@ -19,14 +19,13 @@ from retrievers.registry import register
 
 @register("faiss")
 class Faiss(Dense):
-    """`dense` through an index; MiniLM unless `model` says otherwise.
+    """`dense` through an index; the default model is MiniLM.
 
-    Pools of up to `exact_up_to` memories are searched exactly, whatever `index` says, and score as
-    `dense` does, so that a memory lost by an index isn't blamed on the model. Larger ones go to
-    `index` (auto, flat, hnsw, ivfpq), which is asked for the best `depth`. These get the scores of
-    `dense`; the others share one score below the lowest, are marked as unmatched, and are counted
-    in the row's repairs as `unreturned`. An index is built for each pool and kept while the pool
-    stays the same: it pays where many queries share one.
+    Pools of up to `exact_up_to` memories are searched exactly, for any `index`, with the scores of
+    `dense`. Larger pools are searched by `index` (auto, flat, hnsw, ivfpq) for the best `depth`,
+    which get the scores of `dense`; all others share one lower score, are unmatched, and are
+    counted in the row's repairs as `unreturned`. The index of a pool is kept for the next query,
+    which saves time if many queries share a pool.
     """
 
     libraries = (*Dense.libraries, "faiss-cpu")
@@ -97,7 +96,7 @@ class Faiss(Dense):
         [hits] = index.search(self.vectors([self.query_text(query)], "query"), self.depth)
         texts = list(places)
         found = [texts[i] for i in hits.ids]
-        # Once more from the vectors themselves: an index may hold them compressed.
+        # From the vectors themselves, since an index may hold them compressed.
         exact = super().score(query, [memories[text] for text in found])
         known = dict(zip(found, exact.tolist(), strict=True))
         others = float(exact.min()) - 1
@@ -121,9 +120,9 @@ class Faiss(Dense):
         return kind_for(count) if self.index == "auto" else self.index
 
     def _index(self, texts: Mapping[str, Memory]) -> tuple[dict[str, int], Index[Any]]:
-        """The number of each text in the index over them, and that index; kept for the next query.
+        """The number of each text in their index, and that index; kept for the next query.
 
-        It is built in the order of the texts, so a pool's order changes nothing.
+        It is built in sorted order, so that the order of the pool has no effect.
         """
         if self._built is None or self._built[0].keys() != texts.keys():
             ordered = sorted(texts)

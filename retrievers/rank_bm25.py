@@ -1,4 +1,4 @@
-"""The package rank-bm25 itself, as oracle and peer of our own BM25."""
+"""The package rank-bm25, to compare our own BM25 with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retrievers.registry import register
 
 @register("rank-bm25")
 class RankBM25(Retriever):
-    """rank-bm25's BM25Okapi, BM25Plus or BM25L on our tokens."""
+    """BM25Okapi, BM25Plus or BM25L of the package rank-bm25, on our tokens."""
 
     libraries = ("rank-bm25", "numpy", "nltk", "regex", "stop-words")
 

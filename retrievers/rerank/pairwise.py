@@ -1,4 +1,4 @@
-"""Pairwise reranking: two candidates at a time, in both orders, so that no place is favoured.
+"""Pairwise reranking: two candidates at a time, in both orders to cancel position bias.
 
 After Qin et al. 2024, "Large Language Models are Effective Text Rankers with Pairwise Ranking
 Prompting".
@@ -20,10 +20,10 @@ from retrievers.rerank.tournament import Group
 
 @register("pairwise")
 class Pairwise(ComparisonReranker):
-    """Compares two candidates by two calls, one an order; who has more of the two points wins.
+    """Compares two candidates in two calls, one per order; the majority wins.
 
-    Calls that contradict each other give half a point to each, which is counted as `conflict`; so
-    the first stage decides.
+    If the calls contradict each other, the first stage decides, which is counted as the repair
+    `conflict`.
     """
 
     size = 2

@@ -1,4 +1,8 @@
-"""The shapes of replies that rerankers ask for. The last line of defence is `repair`, not these."""
+"""Replies of rerankers: their schemas, and the repair of the labels in them.
+
+Labels run from 1 to the number of candidates in the prompt. Candidates that a reply leaves out keep
+their order; no label counts from the end.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class Best(BaseModel):
 
 
 def _flatten(values: list[Any]) -> list[Any]:
-    """Lists in lists laid flat, and labels as they stand in the prompt ("[2]") as numbers."""
+    """Flatten nested lists, and convert labels as in the prompt ("[2]") to numbers."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, list):
@@ -72,10 +76,9 @@ UNUSABLE = {
     Cause.CUT: CUT,
     Cause.NOT_SENT: NOT_SENT,
 }
-"""What a model said and can't be used. All other causes are failures of the call, and so of the
-query: no reply is no opinion."""
+"""Causes of unusable replies. All other causes are failures of the call, and so of the query."""
 _LISTED = re.compile(
-    # Of nine digits at most: a longer number is no label, and thousands of them no int.
+    # At most nine digits: a longer number is not a label, and int() rejects very long ones.
     r'(?:`{3}[a-z]*\s*)?(?:\{\s*"order"\s*:\s*)?\[((?:\s*"?-?\d{1,9}"?\s*,)+)',
     re.IGNORECASE,
 )
@@ -84,9 +87,9 @@ _LISTED = re.compile(
 def usable_labels(
     labels: Sequence[int], count: int, expected: int, repairs: Counter[str]
 ) -> list[int]:
-    """The labels that name one of `count` candidates, each once, in order.
+    """Return the distinct labels from 1 to `count`, in order.
 
-    Counts each label that is out of range or repeated, and how many of the `expected` are missing.
+    Counts labels out of range, repeated labels, and missing ones of the `expected` number.
     """
     found: dict[int, None] = {}
     for label in labels:

@@ -1,4 +1,4 @@
-"""Setwise reranking: the model names the best of a few, and a tournament does the rest.
+"""Setwise reranking: the model names the best of a group, in a tournament of groups.
 
 After Zhuang et al. 2024, "A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking
 with Large Language Models".
@@ -49,11 +49,11 @@ class ComparisonReranker(PromptReranker):
         return {**super().notes(), "sound_places": self.top}
 
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """What to ask to compare a group."""
+        """Return the requests that compare a group."""
         raise NotImplementedError
 
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Who wins by these answers; where nobody does, the first of the group."""
+        """Return the winner by these replies, or the first of the group if none wins."""
         raise NotImplementedError
 
     @override
@@ -78,7 +78,7 @@ class ComparisonReranker(PromptReranker):
 
 @register("setwise")
 class Setwise(ComparisonReranker):
-    """Compares `size` candidates a call, shown in first-stage order."""
+    """Compares `size` candidates per call, shown in first-stage order."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Setwise(ComparisonReranker):
     ) -> None:
         super().__init__(model, first_stage, depth, top, max_tokens, unusable)
         if size < 2:
-            raise UserError(f"size={size}: a comparison takes at least 2")
+            raise UserError(f"size={size}: must be at least 2")
         self.size = size
 
     @override
