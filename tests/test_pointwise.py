@@ -254,5 +254,5 @@ def test_a_model_is_needed() -> None:
     from retrievers.base import RunContext
 
     [configuration] = parse_configurations(["judge=pointwise"], [])
-    with pytest.raises(UserError, match="judge: a chat model is needed. Add --set"):
+    with pytest.raises(UserError, match="judge: a chat model is needed"):
         build_retriever(configuration, RunContext())

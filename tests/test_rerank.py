@@ -17,7 +17,7 @@ from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Sc
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
-from retrievers.rerank import prompt
+from retrievers.rerank import prompt_reranker
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
@@ -109,8 +109,8 @@ def test_the_contract_catches_a_prompt_that_shows_memories_as_they_are(
     careless: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With their lines, and on one line but with their marks."""
-    monkeypatch.setattr(prompt, "one_line", careless)
-    monkeypatch.setattr(prompt, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
+    monkeypatch.setattr(prompt_reranker, "one_line", careless)
+    monkeypatch.setattr(prompt_reranker, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
     with pytest.raises((AssertionError, ValueError)):
         TestListwise().test_memories_that_give_orders_change_no_parse()
 

@@ -1,7 +1,7 @@
 """Pointwise reranking: each candidate is judged by itself, by log-probabilities if available.
 
-The yes/no judgement is after Liang et al. 2022, "Holistic Evaluation of Language Models", the grades
-after Zhuang et al. 2024, "Beyond Yes and No: Improving Zero-Shot LLM Rankers via Scoring
+The yes/no judgement is after Liang et al. 2022, "Holistic Evaluation of Language Models", the
+grades after Zhuang et al. 2024, "Beyond Yes and No: Improving Zero-Shot LLM Rankers via Scoring
 Fine-Grained Relevance Labels".
 """
 
