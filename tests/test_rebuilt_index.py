@@ -89,7 +89,7 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
 
     monkeypatch.setattr(indexed_store, "open_index", interrupted)
     monkeypatch.setattr(indexed_store, "_PAUSE", 0)
-    with pytest.raises(NotAnIndex, match="is built again while it is opened"):
+    with pytest.raises(NotAnIndex, match="is being rebuilt"):
         IndexedStore(store)
 
 
