@@ -193,7 +193,7 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
         (("store",), "--queries"),
         (("store", "bees", "-k", "0"), "k 0"),
         (("store", "bees", "--by", "smell"), "--by smell"),
-        (("store", "bees", "--by", "both"), "needs a milvus store"),
+        (("store", "bees", "--by", "both"), "needs a store of kind milvus"),
     ],
 )
 def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said: str) -> None:

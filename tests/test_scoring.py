@@ -18,7 +18,7 @@ from retrievers import Retriever, RetrieverError, Scored, Usage
 from retrievers.bm25 import BM25
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.pool_scoring import PoolKey, Row, Scorer
+from task3.pool_scoring import PoolKey, Scorer
 from task3.sweep import app
 from tests.kit import WriteRelease
 
@@ -123,14 +123,14 @@ def places_of(pools: PoolSet) -> list[PoolKey]:
     return [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
 
 
-def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[Row]:
+def rows_of(retriever: Retriever, pools: PoolSet, size: int = 16) -> list[Any]:
     scorer = Scorer("x", retriever, pools)
     found = [one for task in scorer.tasks(places_of(pools), size) for one in scorer.run(task)]
     assert sorted(one.place for one in found) == sorted(places_of(pools))
-    return [one.row for one in sorted(found)]
+    return [one.row.to_json() for one in sorted(found)]
 
 
-def assert_only_the_second_failed(rows: list[Row], cause: str) -> None:
+def assert_only_the_second_failed(rows: list[Any], cause: str) -> None:
     assert [row["error"] is None for row in rows] == [True, False, True]
     assert cause in rows[1]["error"]
     assert (rows[1]["above"], rows[1]["tied"], rows[1]["top"]) == (None, None, [])
@@ -366,4 +366,4 @@ def test_what_is_left_of_a_run_is_scored_as_in_the_whole(write_release: WriteRel
     last = PoolKey(4, 0, 2)
     [[alone]] = [scorer.run(task) for task in scorer.tasks([last], 16)]
     assert alone.place == last
-    assert alone.row == whole[places_of(pools).index(last)]
+    assert alone.row.to_json() == whole[places_of(pools).index(last)]
