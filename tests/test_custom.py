@@ -4,8 +4,6 @@ import codecs
 import gzip
 import json
 import math
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from analysis.compare import app as compare_app
@@ -600,26 +596,6 @@ def many(count: int = 12) -> list[Row]:
         }
         for i in range(count)
     ]
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_resume_from_any_byte_ends_in_equal_bytes(
-    write: Write, tmp_path: Path, data: st.DataObject
-) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    path = write(*many())
-    if not whole.exists():
-        sweep(path, whole)
-    shutil.rmtree(cut, ignore_errors=True)
-    shutil.copytree(whole, cut)
-    size = (whole / "rows.jsonl").stat().st_size
-    os.truncate(cut / "rows.jsonl", data.draw(st.integers(0, size), label="bytes kept"))
-    sweep(path, cut, on_existing="resume")
-    for name in ("manifest.json", "rows.jsonl", "summary.json"):
-        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
 
 
 def test_kill_9_and_resume_end_in_equal_bytes(
