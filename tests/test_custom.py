@@ -206,7 +206,7 @@ def test_lone_surrogates_and_nul_are_mended_and_counted(write: Write, tmp_path: 
     assert (row.benchmark_id, row.session_id) == ("\ufffd", "s\ufffd")
     assert file.repairs == {"lone surrogate": 2, "NUL": 2}
     summary = sweep(path, tmp_path / "run")
-    assert summary["mended"] == {"lone surrogate": 2, "NUL": 2}
+    assert summary["repaired"] == {"lone surrogate": 2, "NUL": 2}
     assert summary["cells"][0]["scored"] == 1
 
 
@@ -467,7 +467,7 @@ def test_pools_of_different_sizes_have_a_chance_of_their_own(write: Write, tmp_p
     said = "\n".join(remarks(found))
     assert "mine at 2: pools of 2 to 4 memories, median 3" in said
     assert "R@3 is trivial in 2 pools of at most 3 memories" in said
-    assert "R@1 cannot exceed 0.667: some queries have more than 1 golds" in said
+    assert "R@1 cannot exceed 0.667: some queries have more than 1 gold" in said
 
 
 def test_a_constant_scorer_gets_chance_in_every_figure(write: Write, tmp_path: Path) -> None:

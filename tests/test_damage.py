@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.export import export_trec
-from analysis.runs import read_run, seconds_a_row, seconds_by_label
+from analysis.runs import read_run, seconds_per_row, seconds_by_label
 from indexes.embedding_store import EmbeddingStore
 from memory_systems.base import Action, Operation
 from memory_systems.store import MemoryStore, replay
@@ -440,7 +440,7 @@ def test_a_torn_line_of_timings_is_dropped_by_a_resumed_run(tmp_path: Path) -> N
         assert all(isinstance(json.loads(line), dict) for line in lines)
     # As an older version went on after one.
     timings.write_bytes(times[0] + times[1][:9] + times[1] + times[2])
-    assert len(seconds_a_row(run, "overlap", 5)) == 1  # the third line alone
+    assert len(seconds_per_row(run, "overlap", 5)) == 1  # the third line alone
     assert set(seconds_by_label(run)) == {"overlap"}
 
 

@@ -559,7 +559,7 @@ def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
     assert dict(data.smallest.repairs) == ({what: (places + 1) * each} if what else {})
 
     outcome = run(root, tmp_path / "run", "bm25", "overlap", "random", sizes=(1,), ks=(1,))
-    assert outcome.summary["mended"] == dict(data.smallest.repairs)
+    assert outcome.summary["repaired"] == dict(data.smallest.repairs)
     assert all(cell["scored"] == 1 for cell in outcome.summary["cells"])
     assert read_run(outcome.path).rows[0].query == "q" + mended.replace(" ", "")
 
@@ -579,7 +579,7 @@ def test_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> No
     path = track(root, 2) / INPUT
     path.write_text(path.read_text("utf-8").replace("other 3", r"other \ud83d"), "utf-8")
     outcome = run(root, tmp_path / "run", "constant", sizes=(2,), ks=(1,))
-    assert outcome.summary["mended"] == {"lone surrogate": 1}
+    assert outcome.summary["repaired"] == {"lone surrogate": 1}
 
 
 def test_own_memories_are_mended_alike_and_so_still_recognised(tmp_path: Path) -> None:
