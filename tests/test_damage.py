@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.export import export_trec
-from analysis.runs import read_run, seconds_per_row, seconds_by_label
+from analysis.runs import read_run, seconds_by_label, seconds_per_row
 from indexes.embedding_store import EmbeddingStore
 from memory_systems.base import Action, Operation
 from memory_systems.store import MemoryStore, replay

@@ -758,7 +758,8 @@ def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) ->
     fourth = [row for i, row in enumerate(run.rows) if i >= len(run.rows) // 2]
     assert [r.ties for r in back.rows] == [r.ties for r in fourth]
     one_line_error(
-        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]), "is not a document of"
+        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]),
+        "is not a document of",
     )
     rows = read_run(Path(f"{out}/back")).rows
     assert [r.ties for r in rows] == [r.ties for r in fourth], "a refusal touches nothing"
@@ -840,7 +841,9 @@ def test_predictions_that_can_not_be_placed_are_failures(
     }
     assert cell["recall"]["1"]["mean"] == 0.5
     write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "stranger"}])
-    one_line_error(call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is not a query")
+    one_line_error(
+        call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is not a query"
+    )
 
 
 @pytest.mark.parametrize(

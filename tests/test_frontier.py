@@ -176,7 +176,9 @@ def test_failed_rows_are_said_and_in_no_recall(place: Path) -> None:
 
 def test_what_takes_nothing_needs_another_axis(place: Path) -> None:
     free = sweep(place, "free", FREE)
-    assert "--x tokens: no configuration of these runs used any" in one_line(drawn(free, "--out", "f.png"))
+    assert "--x tokens: no configuration of these runs used any" in one_line(
+        drawn(free, "--out", "f.png")
+    )
     unpriced = sweep(place, "unpriced", model("a", 4, 100), priced=False)
     said = one_line(drawn(unpriced, "--x", "cost", "--out", "f.png"))
     assert "--prices" in said
@@ -196,7 +198,8 @@ def test_other_queries_and_other_pools_are_refused(place: Path) -> None:
     fewer = sweep(place, "fewer", model("b", 4, 100), limit=5)
     said = one_line(drawn(one, fewer, "--out", "f.png"))
     assert (
-        "not asked the same queries at 4 distractors: 3 are in one run only, such as `q5`" in said
+        "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`"
+        in said
     )
     other = sweep(place, "other", model("b", 4, 100), pool_seeds=(1,), distractors=(2,))
     said = one_line(drawn(one, other, "--out", "f.png"))
