@@ -197,10 +197,7 @@ def test_other_queries_and_other_pools_are_refused(place: Path) -> None:
     one = sweep(place, "one", model("a", 4, 100))
     fewer = sweep(place, "fewer", model("b", 4, 100), limit=5)
     said = one_line(drawn(one, fewer, "--out", "f.png"))
-    assert (
-        "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`"
-        in said
-    )
+    assert "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`" in said
     other = sweep(place, "other", model("b", 4, 100), pool_seeds=(1,), distractors=(2,))
     said = one_line(drawn(one, other, "--out", "f.png"))
     assert "not the same pools" in said
