@@ -127,7 +127,8 @@ def test_rows_of_the_version_before_have_no_check_and_are_read(tmp_path: Path) -
     run = small_sweep(tmp_path / "run")
     path = run / "rows.jsonl"
     now = read_run(run).rows
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in now), "utf-8")
+    lines = (json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in now)
+    path.write_text("".join(lines), "utf-8")
     assert b"check" not in path.read_bytes()
     assert read_run(run).rows == now
     resumed = small_sweep(run, on_existing="resume")
