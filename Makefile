@@ -46,9 +46,10 @@ docs: $(VENV)/.docs
 docs-commands: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m tests.docs_commands
 
-# The tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13 [TESTS=...]
+# The quick tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13
+# With TESTS=tests all of them.
 # Left out: two files that are about the checkout.
-TESTS ?= tests
+TESTS ?= -m 'not slow' $(QUICK:%=tests/test_%.py)
 CHECKOUT = build/wheel-tests/checkout
 wheel-tests:
 	rm -rf build/wheel-tests && mkdir -p $(CHECKOUT)
