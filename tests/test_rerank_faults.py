@@ -87,19 +87,21 @@ def test_a_reply_that_can_be_read_is(cls: type[PromptReranker], behaviour: str) 
 def test_a_reply_that_cannot_be_read_keeps_the_first_stages_order(
     cls: type[PromptReranker], behaviour: str
 ) -> None:
-    with scripted_server(reader(knows("4 is what this memory begins with")), behaviour) as server:
+    count = 4 if cls is Pairwise else 6  # each pair is a call
+    gold = f"{count} is what this memory begins with"
+    with scripted_server(reader(knows(gold)), behaviour) as server:
         chat = chat_model("openai:m", base_url=server.url, first_wait=0.0)
-        result = cls.asking(chat, InOrder()).score("q", numbered(4))
-        strict = cls.asking(chat, InOrder(), unusable="fail").results(["q"], [numbered(4)])
+        result = cls.asking(chat, InOrder()).score("q", numbered(count))
+        strict = cls.asking(chat, InOrder(), unusable="fail").results(["q"], [numbered(count)])
     kind = "cut" if behaviour == "truncated" else "wrong format"
     assert isinstance(result, Scored)
     if behaviour == "truncated" and cls in (Listwise, FullContext):
         # What stood before the cut is whole and is used.
         assert result.repairs["cut"] == 1
-        assert order(result)[0] == 4
+        assert order(result)[0] == 6
         assert (result.usage.calls, result.usage.tokens_in, result.usage.unreported) == (1, 10, 0)
         return
-    assert order(result) == list(range(1, 5))
+    assert order(result) == list(range(1, count + 1))
     assert set(result.repairs) == {kind}
     [failed] = strict
     assert isinstance(failed, NotScored)
