@@ -4,7 +4,7 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test cover lint curve docs docs-commands wheel-tests clean
+.PHONY: sweep test quick cover lint curve docs docs-commands wheel-tests clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -14,7 +14,15 @@ sweep: $(VENV)/.base
 test: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
-# The same, with the lines that no test runs.
+# For the person who edits: something of every package in a minute, without model or network.
+QUICK = layout files item_run failures progress strict_json chat_anchor chat_fence nltk_functions \
+	fusion tournament bm25_pools memory_systems judge matching metrics statistics summary \
+	text_table task1_score task2_score predict score exclusions reuse secret task4
+quick: $(VENV)/.test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2 --dist loadfile \
+		-m 'not slow' $(QUICK:%=tests/test_%.py)
+
+# All tests, with the lines that none of them runs.
 cover: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile \
 		--cov --cov-report=term
@@ -38,9 +46,10 @@ docs: $(VENV)/.docs
 docs-commands: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m tests.docs_commands
 
-# The tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13 [TESTS=...]
+# The quick tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13
+# With TESTS=tests all of them.
 # Left out: two files that are about the checkout.
-TESTS ?= tests
+TESTS ?= -m 'not slow' $(QUICK:%=tests/test_%.py)
 CHECKOUT = build/wheel-tests/checkout
 wheel-tests:
 	rm -rf build/wheel-tests && mkdir -p $(CHECKOUT)

@@ -62,7 +62,7 @@ class Comparison:
 
 
 def parse_side(word: str) -> Side:
-    """Return the side that `RUN:LABEL` names, or `RUN` if the run has one retriever."""
+    """Return the side named by `RUN:LABEL`, or by `RUN` if the run has one retriever."""
     path, colon, label = word.rpartition(":")
     if not colon:
         path, label = word, ""

@@ -1,4 +1,4 @@
-"""Recall against distractors, drawn: `python -m analysis.curves RUN... --k 1 --out FILE`."""
+"""Recall against distractors as a picture: `python -m analysis.curves RUN...`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ app = App()
 class Curve:
     """A labelled line: distractors ascending; mean, 95 % bounds and chance of recall@k at each.
 
-    `retriever` is the label in the run; `source` what tells runs apart: how pools were made, or
-    the run folder.
+    `retriever` is the label in the run; `source` distinguishes runs: the pool strategy, or the run
+    folder.
     """
 
     label: str
@@ -54,8 +54,8 @@ class Curve:
 def curves_of(runs: Sequence[Run], metric: Metric, ks: Sequence[int] = ()) -> list[Curve]:
     """Return one curve per run and label; `ks` are those of summaries that are made already.
 
-    A label of several runs is told apart by how the pools were made, else by folder. One that was
-    not scored on all of its pools says on how many.
+    A label of several runs is named with its pool strategy, else with its folder. One that was not
+    scored on all of its pools is named with their number.
     """
     pairs = [(run, label) for run in runs for label in run.labels]
     by_label = Counter(label for _, label in pairs)
@@ -98,7 +98,7 @@ def scored_cells(run: Run, label: str, metric: Metric, ks: Sequence[int] = ()) -
 
 
 def _share_scored(cells: Sequence[Cell], rows: int) -> str:
-    """Of how many rows a curve's points are means, if not of all."""
+    """The number of rows in a curve's means, if not all."""
     fewest, most = min(c.scored for c in cells), max(c.scored for c in cells)
     if fewest >= rows:
         return ""
@@ -142,8 +142,8 @@ def draw(
 ) -> None:
     """Draw curves with bands, the chance line and, dashed, published figures; write `out`.
 
-    A curve of one size is a point with an error bar. The kind of picture follows the name's ending
-    (png, pdf, svg). Raise UserError if it cannot be drawn.
+    A curve of one size is a point with an error bar. The format follows the suffix (png, pdf,
+    svg). Raise UserError if it cannot be drawn.
     """
     lines = _numbered(published or {})
     texts = [*titles, *(curve.label for curve in curves), *lines]
@@ -187,7 +187,7 @@ def _numbered(published: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping
 
 
 def _draw_lines(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None:
-    """Each curve in its retriever's colour and its run's dashes; `side_by_side` if of one size."""
+    """Draw curves in their retriever's colour and run's dashes; `side_by_side` if of one size."""
     retrievers = list(dict.fromkeys(curve.retriever for curve in curves))
     sources = list(dict.fromkeys(curve.source for curve in curves))
     for place, curve in enumerate(curves):
@@ -233,7 +233,7 @@ def _published_lines(axes: Axes, published: Mapping[str, Mapping[int, float]]) -
 
 
 def _number(number: int) -> Any:
-    """A marker that is a number."""
+    """Return a marker that is a number."""
     from matplotlib.path import Path as Outline
     from matplotlib.textpath import TextPath
 
@@ -244,7 +244,7 @@ def _number(number: int) -> Any:
 
 
 def _legend(figure: Figure, axes: Axes, drawable: Callable[[str], str]) -> None:
-    """Right of the axes and below the title, with long labels wrapped; it makes the figure taller.
+    """Draw the legend right of the axes, long labels wrapped; it makes the figure taller.
 
     Published lines come last, under their caption.
     """
@@ -320,7 +320,7 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
         return {}
     if k != 1:
         raise UserError(
-            "--published: the published figures are of one chosen memory, so --k 1 only"
+            "--published: the published figures are for one chosen memory and need --k 1"
         )
     everything = published_task3()
     names = list(everything) if wish == "all" else wish.split(",")
@@ -328,7 +328,7 @@ def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
     for name in names:
         if name not in everything:
             raise UserError(
-                f"--published {name}: there are baselines, all, none, {', '.join(everything)}"
+                f"--published {name}: choose baselines, all, none, {', '.join(everything)}"
             )
     return {name: everything[name] for name in names}
 
@@ -367,7 +367,7 @@ def curves(
     metric = Recall(k)
     drawn = curves_of(read, metric)
     if not drawn:
-        raise UserError("no run here has a scored row, so there is nothing to draw")
+        raise UserError("no run has a scored row: nothing to draw")
     titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
     out.parent.mkdir(parents=True, exist_ok=True)
     draw(drawn, metric, titles, out, lines)

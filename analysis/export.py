@@ -33,7 +33,7 @@ app = App()
 
 
 def _ignore(line: str) -> None:
-    """What is told without a listener."""
+    """Default of `tell`."""
 
 
 class _Cell(NamedTuple):
@@ -43,15 +43,14 @@ class _Cell(NamedTuple):
 
 
 def material_of(run: Run, data: Path | None) -> Material:
-    """The pools that a run was made on, built again from `data`.
+    """Return the pools of a run, built again from `data` (None: the embedded sample).
 
-    Raises UserError where `data` (the embedded sample where it is None) isn't what it was made on.
+    Raise UserError if the run was made on other data.
     """
     made_on, pools = _origin(run)
     if data is None and not made_on["sample"]:
         raise UserError(
-            f"{run.path}: was made on other data than the sample."
-            " Give --data what the sweep was given"
+            f"{run.path}: was made on other data than the sample. Pass the --data of the sweep"
         )
     own = data is not None and is_custom(data)
     material = gather(
@@ -65,13 +64,13 @@ def material_of(run: Run, data: Path | None) -> Material:
     found = difference({"data": made_on, "pools": pools}, material.fingerprint())
     if found:
         raise UserError(
-            f"{run.path}: was made on other data ({found}). Give --data what the sweep was given"
+            f"{run.path}: was made on other data ({found}). Pass the --data of the sweep"
         )
     return material
 
 
 def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a run's manifest says of its data and its pools."""
+    """The data and pools of a run's manifest."""
     data, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
     sound = (
         isinstance(data, dict)
@@ -84,7 +83,7 @@ def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         and all(map(is_count, [*pools["distractors"], *pools["seeds"]]))
     )
     if not sound:
-        raise UserError(f"{run.path / MANIFEST}: doesn't say what data the run was made on")
+        raise UserError(f"{run.path / MANIFEST}: does not describe the data of the run")
     return data, pools
 
 
@@ -93,9 +92,9 @@ def export_trec(
 ) -> list[Path]:
     """Write `LABEL.d<N>.run` and `d<N>.qrels` for every label and size of the run in `path`.
 
-    With several pool seeds the names have `.s<seed>` besides. A failed row has no line in a run.
-    Of a run that kept no scores, a run file holds the best TOP memories of each pool; `tell` gets
-    one line about it. Raises UserError if the run was made on other data.
+    With several pool seeds the names contain `.s<seed>`. A failed row has no line in a run file.
+    Without kept scores a run file holds the best TOP memories of each pool, and `tell` gets one
+    line about it. Raise UserError if the run was made on other data.
     """
     run = read_run(path)
     material = material_of(run, data)
@@ -111,8 +110,8 @@ def export_trec(
             lines.setdefault(out / f"{stem}.qrels", []).extend(golds)
     if not (path / SCORES).exists():
         tell(
-            f"{path} kept no scores: a .run file holds the best {TOP} memories of each pool, with"
-            " scores of 7 digits. Measures deeper than that need a sweep with --keep-scores"
+            f"{path} has no scores.jsonl: a .run file holds the best {TOP} memories of each pool,"
+            " with scores of 7 digits. Deeper measures need a sweep with --keep-scores"
         )
     return _write(
         out, {file: "".join(f"{line}\n" for line in text) for file, text in lines.items()}
@@ -122,9 +121,9 @@ def export_trec(
 def export_pools(
     path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
 ) -> list[Path]:
-    """Write `d<N>.pools.jsonl`, the pools of the run in `path`, as a user's own file has them.
+    """Write `d<N>.pools.jsonl`, the pools of the run in `path`, in the format of own memories.
 
-    Each memory carries the document number that a TREC run is to name it by.
+    The id of each memory is its document number in a TREC run.
     """
     material = material_of(read_run(path), data)
     files = {}
@@ -155,10 +154,9 @@ def export_predictions(
 ) -> list[Path]:
     """Write `LABEL.d<N>.predictions.jsonl`, official rows, from a run on released pools.
 
-    The choice among ties is that of `task3.predict` with the run's seed. If the run kept no scores
-    and all TOP memories of a row tie, more may tie with them: the query gets no prediction, and
-    `tell` one line with how many did not. Raises UserError for a run on other pools, where a memory
-    has no stored id.
+    Ties are broken as in `task3.predict` with the run's seed. Without kept scores, if all TOP
+    memories of a row tie, more may tie with them: the query gets no prediction, and `tell` one line
+    with their number. Raise UserError for a run on other pools, whose memories have no stored id.
     """
     run = read_run(path)
     if run.manifest["fingerprint"]["pools"]["strategy"] != "released":
@@ -181,7 +179,7 @@ def export_predictions(
             files[file] += encode_row(prediction_row(cell.label, given, scores, seed)[0])
     if cut:
         tell(
-            f"{path} kept no scores, and in {cut} rows all of the best {TOP} memories tie: no"
+            f"{path} has no scores.jsonl, and in {cut} rows all of the best {TOP} memories tie: no"
             " prediction for these. They need a sweep with --keep-scores"
         )
     return _write(out, files)
@@ -190,14 +188,14 @@ def export_predictions(
 def _scored(
     run: Run, material: Material
 ) -> Iterator[tuple[_Cell, Task3Row, Pool, NDArray[np.float32] | None]]:
-    """Every row of a run with its pool and its scores, None if it failed.
+    """Yield every row of a run with its pool and its scores, None if it failed.
 
-    Of a run that kept no scores, the scores of the row's `top`, and -inf for all other memories.
+    Without kept scores: those of the row's `top`, and -inf for all other memories.
     """
     path = run.path / SCORES
     if not path.exists():
         if "kept" in run.manifest["fingerprint"]:
-            raise UserError(f"{path}: is missing. Start the sweep again with --overwrite")
+            raise UserError(f"{path}: is missing. Run the sweep again with --overwrite")
         for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
             of = given.benchmark_id, cell.label, cell.size
             expected = SweepRow.failed(of, material.pools.texts(pool), pool.golds, "")
@@ -242,7 +240,7 @@ def _pool_of(row: SweepRow) -> tuple[Any, ...]:
 
 
 def _cells(run: Run, material: Material) -> Iterator[tuple[SweepRow, _Cell, Task3Row, Pool]]:
-    """Every row of a finished run with what it is of."""
+    """Yield every row of a finished run with its query and pool."""
     plan = [(*key, i) for key in material.pools.pools for i in range(len(material.pools.rows))]
     if len(run.rows) != len(plan) * len(run.labels):
         raise UserError(
@@ -263,13 +261,13 @@ def _top(row: SweepRow, size: int) -> NDArray[np.float32]:
 
 
 def _cut_tie(scores: NDArray[np.float32]) -> bool:
-    """Whether more memories may share the best score than the scores show."""
+    """Whether memories outside `top` may share the best score."""
     known = scores[np.isfinite(scores)]
     return len(known) < len(scores) and bool((known == known.max()).all())
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    """The object of a line of scores; an empty one if it is none or damaged."""
+    """The object of a line of scores; empty if it is damaged."""
     try:
         value, undamaged = unseal(line)
     except (ValueError, RecursionError):
@@ -278,7 +276,7 @@ def _read_line(line: bytes) -> dict[str, Any]:
 
 
 def _read_scores(kept: dict[str, Any], size: int) -> NDArray[np.float32] | None:
-    """The scores of a line, None where it holds none for a pool of `size`."""
+    """The scores of a line, None if it has none for a pool of `size`."""
     scores = kept.get("scores")
     if not isinstance(scores, list) or not all(type(score) is float for score in scores):
         return None

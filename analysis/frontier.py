@@ -17,7 +17,7 @@ from analysis.curves import scored_cells
 from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
 from analysis.rows import SweepRow
-from analysis.runs import Run, read_run, seconds_a_row
+from analysis.runs import Run, read_run, seconds_per_row
 from analysis.tables import title
 from recallbed.corpus.options import PoolOptions
 from recallbed.errors import UserError
@@ -32,18 +32,19 @@ from recallbed.harness.text_table import TextTable, print_tables
 
 app = App()
 AXES = {
-    "tokens": "tokens in and out a query",
-    "cost": "cost a query",
-    "ms": "milliseconds a query",
+    "tokens": "tokens in and out per query",
+    "cost": "cost per query",
+    "ms": "milliseconds per query",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A configuration: recall with its 95 % interval, and by axis what a query took.
+    """A configuration: recall with its 95 % interval, and amounts per query by axis.
 
-    An amount is None where it isn't known, 0 where nothing of the kind was used. `estimated`
-    counts the calls whose tokens no server told.
+    An amount is None if unknown and 0 if nothing of the kind was used. `estimated` counts the
+    calls for which the server did not report tokens; `rows` are those of the finished run, more
+    than `attempted` if it was stopped.
     """
 
     run: str
@@ -57,17 +58,16 @@ class FrontierPoint:
     attempted: int
     scored: int
     rows: int = 0
-    """Of the finished run; more than `attempted` if it was stopped."""
 
 
 def points_of(
     runs: Sequence[Run], distractors: int | None, metric: Metric
 ) -> tuple[int, list[FrontierPoint]]:
-    """The size, by default the largest that all have, and a point a configuration at it.
+    """Return the size, by default the largest that all have, and one point per configuration.
 
-    A configuration that stands in several runs with the same outcome (a first stage, say) counts
-    once, from the first; others of one label are told apart by their folder. Raises UserError
-    where two weren't scored on the same pools, or one has no row that was scored.
+    A configuration with the same outcome in several runs (such as a first stage) counts once,
+    from the first; others of one label are named with their folder. Raise UserError if two were
+    not scored on the same pools, or one has no scored row.
     """
     size = _size(runs, distractors)
     chosen: dict[Any, tuple[Run, str]] = {}
@@ -100,10 +100,10 @@ def _size(runs: Sequence[Run], wish: int | None) -> int:
     ]
     common = set.intersection(*sizes)
     if not common:
-        raise UserError("these runs have no pool size in common, or one of them isn't finished")
+        raise UserError("these runs have no pool size in common, or one of them is not finished")
     if wish is not None and wish not in common:
         known = ", ".join(map(str, sorted(common)))
-        raise UserError(f"--distractors {wish}: not a size that all have (they have: {known})")
+        raise UserError(f"--distractors {wish}: not a size that all runs have (they have: {known})")
     return max(common) if wish is None else wish
 
 
@@ -117,7 +117,7 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
         odd = set(first) ^ set(pools)
         if odd:
             raise UserError(
-                f"{run.path}: `{label}` was not asked the same queries at {size} distractors:"
+                f"{run.path}: `{label}` does not have the same queries at {size} distractors:"
                 f" {len(odd)} are in one run only, such as `{min(odd)}`"
             )
         for query in sorted(pools):
@@ -130,11 +130,11 @@ def _check_pools(chosen: Sequence[tuple[Run, str]], size: int) -> None:
 def _point(run: Run, label: str, name: str, size: int, metric: Metric) -> FrontierPoint:
     cells = [c for c in scored_cells(run, label, metric) if c.distractors == size]
     if not cells:
-        raise UserError(f"{run.path}: `{label}` has not one scored row at {size} distractors")
+        raise UserError(f"{run.path}: `{label}` has no scored row at {size} distractors")
     cell, report = cells[0], cells[0].reranked
     estimate = cell.estimates[metric]
     cost = report.cost if report else 0.0
-    seconds = seconds_a_row(run.path, label, size)
+    seconds = seconds_per_row(run.path, label, size)
     return FrontierPoint(
         run.path.resolve().name,
         name,
@@ -157,9 +157,9 @@ def _point(run: Run, label: str, name: str, size: int, metric: Metric) -> Fronti
 
 
 def frontier(points: Sequence[FrontierPoint], axis: str) -> list[FrontierPoint]:
-    """The points that no other one beats: more recall than all that take as much or less.
+    """Return the points with more recall than all that take as much or less, ascending.
 
-    Ascending; a point of unknown amount is on no frontier.
+    A point of unknown amount is on no frontier.
     """
     best, found = -1.0, []
     known = [(point.amounts[axis], point) for point in points]
@@ -175,7 +175,7 @@ def frontier(points: Sequence[FrontierPoint], axis: str) -> list[FrontierPoint]:
 
 
 def as_csv(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> str:
-    """All figures as CSV, a line a configuration; an unknown amount is an empty field."""
+    """Return all figures as CSV; an unknown amount is an empty field."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     head = ("run", "retriever", "distractors", "k", "recall", "low", "high", *AXES)
@@ -200,7 +200,7 @@ def as_csv(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> str
 
 
 def as_table(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> TextTable:
-    """The figures as a table, those on the frontier marked."""
+    """Return the figures as a table, with the frontier marked."""
     head = ("configuration", f"R@{k} at {size} [95 %]", *AXES, "calls", "failed", "frontier")
     table = TextTable("Per query", head)
     best = frontier(points, axis)
@@ -218,14 +218,16 @@ def as_table(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> T
 
 
 def remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
-    """What a reader of the picture must know."""
+    """Return what a reader of the picture must know."""
     lines = []
     unknown = [point.label for point in points if point.amounts[axis] is None]
     if unknown:
-        lines.append(f"left out, {AXES[axis]} not known: {', '.join(unknown)}")
+        lines.append(f"left out, {AXES[axis]} unknown: {', '.join(unknown)}")
     for point in points:
         if axis == "tokens" and point.estimated:
-            lines.append(f"{point.label}: no tokens told for {point.estimated} calls: estimated")
+            lines.append(
+                f"{point.label}: tokens of {point.estimated} calls are estimates (not reported)"
+            )
         if point.scored < point.attempted:
             failed = point.attempted - point.scored
             lines.append(f"{point.label}: {failed} of {point.attempted} rows failed, not in recall")
@@ -233,7 +235,7 @@ def remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
             missing = point.rows - point.attempted
             lines.append(f"{point.label}: {missing} of {point.rows} rows are not run yet")
     if axis == "ms":
-        lines.append("milliseconds are those of the run: replies from the cache take next to none")
+        lines.append("milliseconds are those of the run: replies from the cache take almost none")
     return lines
 
 
@@ -244,18 +246,18 @@ def _plain(amount: float) -> str:
 def drawn(
     points: Sequence[FrontierPoint], axis: str
 ) -> tuple[list[tuple[float, FrontierPoint]], list[FrontierPoint]]:
-    """What a logarithmic axis can show, (amount, point) ascending; and the free ones, of amount 0.
+    """Return (amount, point) ascending for a logarithmic axis, and the points of amount 0.
 
-    Raises UserError where there is nothing to show.
+    Raise UserError if there is nothing to show.
     """
     paid = sorted(
         ((amount, p) for p in points if (amount := p.amounts[axis])), key=lambda one: one[0]
     )
     if not paid:
         why = {
-            "tokens": "no configuration here used any. Try --x ms",
-            "cost": "none is known but 0. Resume the sweep with --prices",
-            "ms": "no timings are kept in these runs",
+            "tokens": "no configuration of these runs used any. Try --x ms",
+            "cost": "no cost above 0 is known. Resume the sweep with --prices",
+            "ms": "these runs have no timings",
         }
         raise UserError(f"--x {axis}: {why[axis]}")
     return paid, [point for point in points if point.amounts[axis] == 0]
@@ -298,8 +300,8 @@ def command(
     size, points = points_of(read, distractors, Recall(k))
     titles = dict.fromkeys(title(run.summary((k,))) for run in read)
     out.parent.mkdir(parents=True, exist_ok=True)
-    told = f"{size:,} distractors" + (f"; {note}" if note else "")
-    draw_frontier(points, x, k, [*titles, told], out)
+    heading = f"{size:,} distractors" + (f"; {note}" if note else "")
+    draw_frontier(points, x, k, [*titles, heading], out)
     write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
     print_tables([as_table(points, x, size, k)])
     say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")

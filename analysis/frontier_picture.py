@@ -1,4 +1,4 @@
-"""Recall against what a query takes, drawn: a point a configuration, and the frontier as steps."""
+"""The picture of recall against cost: one point per configuration, the frontier as steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GREY = "#555555"
-# Where a label may stand beside its point, in points, best first: (dx, dy, horizontal alignment).
+# Positions of a label next to its point, best first: (dx, dy, alignment), in points.
 _SIDES: tuple[tuple[int, Literal["left", "right"]], ...] = ((1, "left"), (-1, "right"))
 _BESIDE = [
     (sign * (9 + 2 * row), dy, side)
@@ -31,9 +31,9 @@ def draw_frontier(
 ) -> None:
     """Draw recall@k over `axis` (see AXES) on a logarithmic scale; write `out`.
 
-    What takes nothing can't stand on such a scale, so it is a dashed line across. The kind of
-    picture follows the name's ending (png, pdf, svg). Raises UserError where nothing was taken, or
-    the picture cannot be drawn.
+    A configuration of amount 0 has no position on such a scale and is a dashed line across. The
+    format follows the suffix (png, pdf, svg). Raise UserError if all amounts are 0 or unknown,
+    or the picture cannot be drawn.
     """
     paid, free = drawn(points, axis)
     names = {id(point): _name(point) for point in points}
@@ -47,7 +47,7 @@ def draw_frontier(
         named = [(point.recall, names[id(point)]) for point in free]
         steps = [(a, p.recall) for p in frontier(points, axis) if (a := p.amounts[axis])]
         if steps:
-            # Between two of its points, the cheaper one is what can be had.
+            # Between two points of the frontier the cheaper one is the best choice.
             across = [*(amount for amount, _ in steps), axes.get_xlim()[1]]
             heights = [*(recall for _, recall in steps), steps[-1][1]]
             axes.step(across, heights, where="post", color=GREY, lw=1.2, alpha=0.7, zorder=1)
@@ -73,7 +73,7 @@ def draw_frontier(
 
 
 def _name(point: FrontierPoint) -> str:
-    """Its label, and if some rows failed or are missing, of how many its recall is the mean."""
+    """The label, with the number of rows in its mean if some failed or are missing."""
     rows = max(point.rows, point.attempted)
     return point.label + (f" ({point.scored} of {rows})" if point.scored < rows else "")
 
@@ -100,7 +100,7 @@ def _dress(
 
 
 def _name_lines(axes: Axes, named: Sequence[tuple[float, str]]) -> None:
-    """The names of lines, right of the axes, pushed apart where lines are close."""
+    """Write the names of lines right of the axes, apart from each other."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     height = 72 * figure.get_figheight() * 0.8  # of the axes in points, about
@@ -122,12 +122,12 @@ def _name_lines(axes: Axes, named: Sequence[tuple[float, str]]) -> None:
 
 
 def _name_points(axes: Axes, paid: Sequence[tuple[float, FrontierPoint, str]]) -> None:
-    """Each label at the first place beside its point that is free of points and other labels."""
+    """Write each label at the first position next to its point that is free."""
     from matplotlib.transforms import Bbox
 
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # so that the layout, and with it every place, is settled
+    figure.draw_without_rendering()  # settles the layout
     inside, pixel = axes.get_window_extent(), figure.dpi / 72
     taken = []
     for amount, point, _ in paid:
@@ -153,7 +153,7 @@ def _name_points(axes: Axes, paid: Sequence[tuple[float, FrontierPoint, str]]) -
             free = not box.count_overlaps(taken)
             if free and inside.contains(*box.min) and inside.contains(*box.max):
                 break
-        else:  # no room anywhere: over the others rather than not at all
+        else:  # no free position: overlap rather than omit
             dx, dy, side = _BESIDE[0]
         name.set_position((dx, dy))
         name.set_horizontalalignment(side)

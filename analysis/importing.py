@@ -49,9 +49,9 @@ def import_run(
 ) -> SweepSummary:
     """Write a run folder with a row for every query and size; gives back its summary.
 
-    A query that a file doesn't answer is a failed row with its cause, never a score. Raises
+    A query that a file does not answer is a failed row with its cause, never a score. Raise
     DataError for a faulty file, one that names unknown queries or other pools, and UserError
-    where not one query is answered or `out` can't be had.
+    if no query is answered or `out` cannot be opened.
     """
     reader = _Trec if system.kind == "trec" else _Predictions
     rows: list[SweepRow] = []
@@ -73,7 +73,7 @@ def import_run(
                 notes["of_memories"] += len(memories)
                 rows.append(SweepRow.scored(of, memories, pool.golds, scores))
     if not any(row.error is None for row in rows):
-        raise UserError(f"{system.label}: not one query is answered ({rows[0].error})")
+        raise UserError(f"{system.label}: no query is answered ({rows[0].error})")
     with open_run(out, _fingerprint(system, material, hashes), on_existing, is_sweep_row) as folder:
         folder.manifest.update(material.facts())
         folder.manifest["notes"][system.label] = dict(notes)
@@ -98,7 +98,7 @@ def _fingerprint(system: Imported, material: Material, files: Mapping[str, str])
 
 
 Found = tuple[Any, int] | str
-"""Scores (len(pool),) float32 and how many memories had none; or why there are no scores."""
+"""Scores (len(pool),) float32 and the number of memories without one; or the cause of failure."""
 
 
 class _Trec:
@@ -111,10 +111,10 @@ class _Trec:
             if query not in known:
                 line = min(line for _, line in ranking.values())
                 raise DataError(
-                    f"`{query}` is no query of the data",
+                    f"`{query}` is not a query of the data",
                     path=path,
                     line=line,
-                    todo="Give the --data, --split and --limit that it was made on",
+                    todo="Pass the --data, --split and --limit that it was made on",
                 )
 
     def scores(self, query: Task3Row, pool: Pool, memories: Sequence[Memory]) -> Found:
@@ -125,7 +125,7 @@ class _Trec:
 
 
 class _Predictions:
-    """One memory chosen a query: it scores 1 and all others 0, so only recall@1 says anything."""
+    """One memory per query: it scores 1 and all others 0, so only recall@1 is of use."""
 
     def __init__(self, path: Path, material: Material, size: int) -> None:
         if material.strategy != "released":
@@ -137,7 +137,7 @@ class _Predictions:
         for prediction in found.predictions:
             if prediction.benchmark_id not in self.rows:
                 raise DataError(
-                    f"`{prediction.benchmark_id}` is no query of the data",
+                    f"`{prediction.benchmark_id}` is not a query of the data",
                     path=path,
                     line=prediction.line,
                 )

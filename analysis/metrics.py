@@ -159,10 +159,10 @@ class Metric(ABC):
         """Return the worst and the best case of the ties; None if they are not reported."""
         return None
 
-    def ceiling(self, golds: int, rivals: int) -> float | None:
+    def ceiling(self, golds: int, duplicates: int) -> float | None:
         """Return the best value that can be expected; None if it is not reported.
 
-        `rivals` counts the queries with the same words and different golds in the pool, itself
+        `duplicates` counts the queries with the same text and different golds in the pool, itself
         included: one ranking has to serve them all. It is used for queries with one gold only.
         """
         return None
@@ -224,8 +224,8 @@ class Recall(MetricAtK):
         return (certain + worst) / len(ties), (certain + best) / len(ties)
 
     @override
-    def ceiling(self, golds: int, rivals: int) -> float:
-        return min(self.k / (golds if golds > 1 else rivals), 1.0)
+    def ceiling(self, golds: int, duplicates: int) -> float:
+        return min(self.k / (golds if golds > 1 else duplicates), 1.0)
 
     @override
     def trivial(self, pool: int) -> bool:
@@ -279,8 +279,8 @@ class Precision(Recall):
         return worst * len(ties) / self.k, best * len(ties) / self.k
 
     @override
-    def ceiling(self, golds: int, rivals: int) -> float:
-        return super().ceiling(golds, rivals) * golds / self.k
+    def ceiling(self, golds: int, duplicates: int) -> float:
+        return super().ceiling(golds, duplicates) * golds / self.k
 
 
 @register_metric
@@ -328,8 +328,8 @@ class ReciprocalRank(Metric):
         return math.fsum(terms)
 
     @override
-    def ceiling(self, golds: int, rivals: int) -> float:
-        return 1.0 if golds > 1 else harmonic(rivals) / rivals
+    def ceiling(self, golds: int, duplicates: int) -> float:
+        return 1.0 if golds > 1 else harmonic(duplicates) / duplicates
 
 
 def summarised_metrics(ks: Sequence[int], several_golds: bool) -> list[Metric]:

@@ -1,4 +1,4 @@
-"""From the scores of a released pool to its official prediction row."""
+"""The official prediction row of a released pool, from its scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recallbed.corpus.records import Task3Row
 def prediction_row(
     label: str, row: Task3Row, scores: NDArray[Any], seed: int
 ) -> tuple[dict[str, str], int]:
-    """The row {benchmark_id, answer, reason, selected_memory_id}, and how many scores are tied.
+    """Return {benchmark_id, answer, reason, selected_memory_id}, and the number of tied scores.
 
     `scores` has the shape (len(row.candidates),); `label` is named as reason.
     """
@@ -29,9 +29,9 @@ def prediction_row(
 
 
 def choose(scores: NDArray[Any], row: Task3Row, seed: int) -> tuple[int, int]:
-    """The position with the highest score, and how many share that score, itself included.
+    """Return the position with the highest score, and how many share it, itself included.
 
-    Among equals a hash of seed, query and text decides, so that the order of a pool never does.
+    Ties are broken by a hash of seed, query and text, never by the order of the pool.
     """
     best = np.flatnonzero(scores == scores.max())
     start = hashlib.blake2b(f"{seed}\x00{row.query}\x00".encode(), digest_size=16, person=b"tie")
@@ -39,7 +39,7 @@ def choose(scores: NDArray[Any], row: Task3Row, seed: int) -> tuple[int, int]:
     def order(position: int) -> tuple[bytes, str]:
         digest = start.copy()
         digest.update(row.candidates[position].text.encode())
-        # One text under several ids is one memory; which id stands for it must be settled too.
+        # One text under several ids is one memory: the id breaks the remaining tie.
         return digest.digest(), row.memory_ids[position]
 
     return min(map(int, best), key=order), len(best)

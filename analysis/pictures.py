@@ -1,4 +1,4 @@
-"""What all pictures share: fonts, the looks of lines, text drawn as it is, files written whole."""
+"""Shared parts of all pictures: fonts, line styles, literal text, atomic files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a run folder back."""
+"""Run folders of sweeps, read back."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Run:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of its retrievers, in order."""
+        """Return the labels of its retrievers, in order."""
         return tuple(entry["label"] for entry in self.manifest["fingerprint"]["retrievers"])
 
     @property
     def strategy(self) -> str:
-        """How its pools were made."""
+        """Return how its pools were made."""
         return str(self.manifest["fingerprint"]["pools"]["strategy"])
 
     @property
     def rows_of_a_cell(self) -> int:
-        """How many rows a label has at a size once the run is finished."""
+        """Return how many rows a label has at a size in the finished run."""
         prints = self.manifest["fingerprint"]
         return int(prints["data"]["queries"]) * len(prints["pools"]["seeds"])
 
@@ -63,17 +63,22 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """The run in `path`; a UserError where there is none, or nothing in it."""
+    """Return the run in `path`; raise UserError if there is none, or it has no rows."""
     manifest = read_manifest(path)
+    for new, old in _FORMER_KEYS.items():
+        if old in manifest:
+            manifest.setdefault(new, manifest.pop(old))
     for name, sound in _fields(manifest):
         if not sound:
-            raise UserError(f"{path / MANIFEST}: field `{name}` is missing or not as runs keep it")
+            raise UserError(
+                f"{path / MANIFEST}: field `{name}` is missing or has an unexpected value"
+            )
     labels = [entry["label"] for entry in manifest["fingerprint"]["retrievers"]]
     for label in labels:
         if not is_label(label) or labels.count(label) > 1:
             raise UserError(
-                f"{path / MANIFEST}: {label[:80]!r} is no label of a retriever. Labels are"
-                " distinct and of letters, digits, - and _"
+                f"{path / MANIFEST}: {label[:80]!r} is not a label. Labels are distinct and consist"
+                " of letters, digits, - and _"
             )
     kept, _ = read_rows(path / ROWS, is_sweep_row, "a row of task3.sweep")
     rows = [SweepRow.from_json(row) for row in kept]
@@ -83,18 +88,22 @@ def read_run(path: Path) -> Run:
     for number, row in enumerate(rows, 1):
         place = f"{path / ROWS}:{number}"
         if row.retriever not in run.labels:
-            raise UserError(f"{place}: `{row.retriever}` is no retriever of the manifest")
+            raise UserError(f"{place}: `{row.retriever}` is not a retriever of the manifest")
         key = row.retriever, row.distractors, row.query
         seen[key] += 1
         if seen[key] > seeds:
-            raise UserError(f"{place}: `{row.query}` stands more often than there are pools")
+            raise UserError(f"{place}: `{row.query}` has more rows than there are pools")
     if not rows:
         raise UserError(f"{path}: the run has no rows yet")
     return run
 
 
+_FORMER_KEYS = {"repaired": "mended", "duplicate_queries": "rivals"}
+"""Keys of a manifest as older versions wrote them."""
+
+
 def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The fields of a manifest that are read, each with whether it is as runs keep it."""
+    """Yield the fields of a manifest that are read, each with whether its value is valid."""
     prints = manifest["fingerprint"]
     retrievers, pools = prints.get("retrievers"), prints.get("pools")
     yield (
@@ -110,7 +119,7 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     yield "fingerprint.data", isinstance(data, dict) and "sample" in data
     yield "fingerprint.data.split", isinstance(data.get("split"), str)
     yield "fingerprint.data.queries", is_count(data.get("queries"))
-    for name in ("notes", "mended", "sessions", "rivals"):
+    for name in ("notes", "repaired", "sessions", "duplicate_queries"):
         yield name, isinstance(manifest.get(name), dict)
     models, prices = manifest.get("chat_models", {}), manifest.get("prices", {})
     yield (
@@ -123,7 +132,8 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     sizes = manifest.get("pool_sizes", {})
     yield "pool_sizes", isinstance(sizes, dict)
     yield "abstentions", is_count(manifest.get("abstentions", 0))
-    for name, by_pool in (("rivals", manifest["rivals"]), ("pool_sizes", sizes)):
+    duplicates = manifest["duplicate_queries"]
+    for name, by_pool in (("duplicate_queries", duplicates), ("pool_sizes", sizes)):
         for counts in by_pool.values():
             sound = isinstance(counts, dict) and all(is_count(n) and n > 0 for n in counts.values())
             yield name, sound
@@ -134,7 +144,7 @@ def _is_price(price: Any) -> bool:
 
 
 def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
-    """For each label the seconds spent on preparing, and on scoring, over all sessions of a run."""
+    """Return by label the seconds of preparing and of scoring, over all parts of a run."""
     spent: dict[str, tuple[float, float]] = {}
     for record in _timings(path):
         prepare, score = spent.get(record["retriever"], (0.0, 0.0))
@@ -146,8 +156,8 @@ def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
     return spent
 
 
-def seconds_a_row(path: Path, label: str, distractors: int) -> list[float]:
-    """The seconds that each pool of one label and size took, preparing not counted."""
+def seconds_per_row(path: Path, label: str, distractors: int) -> list[float]:
+    """Return the seconds of each pool of one label and size, without preparing."""
     return [
         record["seconds"]
         for record in _timings(path)
@@ -156,7 +166,7 @@ def seconds_a_row(path: Path, label: str, distractors: int) -> list[float]:
 
 
 def _timings(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole records of timings.jsonl: those that a full disk cut short are left out."""
+    """Yield the records of timings.jsonl, without one that a full disk cut short."""
     try:
         raw = (path / TIMINGS).read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Intervals and paired comparisons. Pure functions, no room; every draw from a stored seed."""
+"""Intervals and paired comparisons. Pure functions; every draw comes from a given seed."""
 
 from __future__ import annotations
 

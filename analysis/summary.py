@@ -176,7 +176,7 @@ class SweepSummary:
     ks: tuple[int, ...]
     cells: tuple[Cell, ...]
     facts: Mapping[str, Any]
-    """`data`, `pools` and `seed` of the fingerprint, and what the manifest tells about the data."""
+    """`data`, `pools` and `seed` of the fingerprint, and what the manifest says about the data."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of summary.json."""
@@ -201,7 +201,7 @@ def summarise(
     maker = _Cells(manifest, tuple(ks), more)
     facts = {
         **{key: fingerprint[key] for key in ("data", "pools", "seed")},
-        **{key: manifest[key] for key in ("notes", "mended", "pools_with_repeated_ids")},
+        **{key: manifest[key] for key in ("notes", "repaired", "pools_with_repeated_ids")},
         "fitted_on_these_rows": manifest.get("fitted_on_these_rows", []),
         "abstentions": manifest.get("abstentions", 0),
         **({"chat_models": manifest["chat_models"]} if "chat_models" in manifest else {}),
@@ -222,7 +222,7 @@ class _Scored:
 
     ties: Ties
     pool: int
-    rivals: int
+    duplicates: int
 
 
 class _Cells:
@@ -231,7 +231,7 @@ class _Cells:
     ) -> None:
         self.manifest, self.ks, self.more = manifest, ks, more
         self.sessions = manifest["sessions"]
-        self.rivals = manifest["rivals"]
+        self.duplicates = manifest["duplicate_queries"]
         self.pool_sizes = manifest.get("pool_sizes", {})
         self.seeds = manifest["fingerprint"]["pools"]["seeds"]
         self.seed = manifest["fingerprint"]["seed"]
@@ -282,10 +282,10 @@ class _Cells:
             seen[row.query] += 1
             if row.error is None:
                 pool = self.pool_sizes.get(key, {}).get(row.query, distractors + 1)
-                rivals = self.rivals.get(key, {}).get(row.query, 1)
+                duplicates = self.duplicates.get(key, {}).get(row.query, 1)
                 if len(row.ties) > pool:
                     raise UserError(f"manifest.json: `{row.query}` has more golds than memories")
-                found.append(_Scored(row.ties, pool, rivals))
+                found.append(_Scored(row.ties, pool, duplicates))
         return found
 
     def _estimates(self, scored: Sequence[_Scored], bootstrap: Bootstrap) -> dict[Metric, Estimate]:
@@ -338,7 +338,7 @@ def _estimate(metric: Metric, interval: Interval, scored: Sequence[_Scored]) -> 
         context["worst"], context["best"] = map(_r, np.mean(bounds, axis=0))
         context["trivial_pools"] = sum(metric.trivial(one.pool) for one in scored)
         context["trivial"] = context["trivial_pools"] == len(scored)
-    ceilings = [metric.ceiling(len(one.ties), one.rivals) for one in scored]
+    ceilings = [metric.ceiling(len(one.ties), one.duplicates) for one in scored]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     if known:
         context["ceiling"] = _r(np.mean(known))

@@ -15,7 +15,7 @@ from recallbed.harness.run_folder import is_count
 from recallbed.harness.terminal import note
 from recallbed.harness.text_table import TextTable, print_tables
 
-COSTS = ("calls a query", "tokens in / out a query", "cost", "repairs", "ceiling")
+COSTS = ("calls per query", "tokens in / out per query", "cost", "repairs", "ceiling")
 
 
 def print_table(path: Path, summary: SweepSummary) -> None:
@@ -98,7 +98,7 @@ def _costs(cell: Cell, first: Metric | None) -> list[str]:
 
 
 def title(summary: SweepSummary) -> str:
-    """What was measured, the sample called a sample."""
+    """Return what was measured; the sample is called a sample."""
     data, pools = summary.facts["data"], summary.facts["pools"]
     name = f"split {data['split']}"
     if data["sample"]:
@@ -113,12 +113,12 @@ def title(summary: SweepSummary) -> str:
 
 
 def remarks(summary: SweepSummary) -> list[str]:
-    """What a reader must know besides the figures, each once; empty where there is nothing."""
+    """Return what a reader must know besides the figures, each statement once."""
     lines = []
     if any(cell.tie_rate for cell in summary.cells):
         lines.append("worst-best: recall with the gold last or first among its ties")
     for label in summary.facts["fitted_on_these_rows"]:
-        lines.append(f"{label}: settings fitted on these rows: not an estimate for others")
+        lines.append(f"{label}: settings were fitted on these rows: not an estimate for other rows")
     lines += _cell_remarks(summary)
     for label, notes in summary.facts["notes"].items():
         for what in ("queries", "memories"):
@@ -130,13 +130,13 @@ def remarks(summary: SweepSummary) -> list[str]:
         if notes.get("unreturned_memories"):
             lines.append(
                 f"{label}: {notes['unreturned_memories']} of {notes['of_memories']} memories are"
-                " not in its files: they share the place below the last"
+                " not in its files: they share one rank below the last"
             )
     lines += _rerank_remarks(summary)
     if repeated := summary.facts["pools_with_repeated_ids"]:
         lines.append(
             f"stored ids repeat in {repeated} pools:"
-            " a memory is known by its position, and no retriever sees an id"
+            " memories are identified by position, and no retriever sees an id"
         )
     if abstentions := summary.facts["abstentions"]:
         lines.append(
@@ -147,36 +147,36 @@ def remarks(summary: SweepSummary) -> list[str]:
         lines.append(
             "R@k: share of a query's golds found; any@k, all@k: at least one, every one of them"
         )
-    if mended := summary.facts["mended"]:
-        mended = ", ".join(f"{what} x {count}" for what, count in mended.items())
-        lines.append(f"mended in the data while reading: {mended}")
+    if repaired := summary.facts["repaired"]:
+        counts = ", ".join(f"{what} x {count}" for what, count in repaired.items())
+        lines.append(f"repaired while reading the data: {counts}")
     return lines
 
 
 def _cell_remarks(summary: SweepSummary) -> Iterator[str]:
-    """What is true of single cells: one line for each statement, naming the cells."""
-    said: dict[tuple[str, str], dict[str, list[tuple[str, int]]]] = {}
+    """Yield statements about single cells, one line each, naming the cells."""
+    statements: dict[tuple[str, str], dict[str, list[tuple[str, int]]]] = {}
     for cell in summary.cells:
         for before, figure, after in _of_cell(cell):
-            where = said.setdefault((before, after), {}).setdefault(figure, [])
-            where.append((cell.retriever, cell.distractors))
+            named = statements.setdefault((before, after), {}).setdefault(figure, [])
+            named.append((cell.retriever, cell.distractors))
     cells = [(cell.retriever, cell.distractors) for cell in summary.cells]
-    for (before, after), found in said.items():
+    for (before, after), found in statements.items():
         if len(found) == 1:
-            [(figure, where)] = found.items()
-            yield f"{_named(where, cells)}: {before}{figure}{after}"
+            [(figure, named)] = found.items()
+            yield f"{_names(named, cells)}: {before}{figure}{after}"
         else:
-            parts = (f"{figure} ({_named(where, cells)})" for figure, where in found.items())
+            parts = (f"{figure} ({_names(named, cells)})" for figure, named in found.items())
             yield f"{before}{', '.join(parts)}{after}"
 
 
 def _of_cell(cell: Cell) -> Iterator[tuple[str, str, str]]:
-    """Statements about a cell: text, the figure that may differ between cells, text."""
+    """Yield statements as text, the figure that may differ between cells, text."""
     for cause, failed in cell.failures.items():
         yield "", str(failed), f" failed: {with_reason(cause, cell.reasons.get(cause, ''))}"
     if cell.all_tied:
         count = f"{cell.all_tied} of {cell.scored}"
-        yield "pools in which nothing matches and all tie: ", count, ""
+        yield "pools in which all memories have one score: ", count, ""
     for k, recall in cell.recalls().items():
         if recall.trivial:
             yield f"R@{k} is trivial, k >= pool of ", str(cell.pool_sizes[2]), ""
@@ -184,9 +184,9 @@ def _of_cell(cell: Cell) -> Iterator[tuple[str, str, str]]:
             count = str(recall.trivial_pools)
             yield f"R@{k} is trivial in ", count, f" pools of at most {k} memories"
         if recall.ceiling is not None and recall.ceiling < 1:
-            reason = "queries with the same words have different golds"
+            reason = "queries with the same text have different golds"
             if cell.several_golds:
-                reason = f"some queries have more than {k} golds"
+                reason = f"some queries have more than {k} gold{'s'[: k > 1]}"
             yield f"R@{k} cannot exceed ", f"{recall.ceiling:.3f}", f": {reason}"
     smallest, median, largest = cell.pool_sizes
     if smallest < largest:
@@ -194,8 +194,8 @@ def _of_cell(cell: Cell) -> Iterator[tuple[str, str, str]]:
         yield "pools of ", sizes, ""
 
 
-def _named(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -> str:
-    """Cells in words; the labels are named unless all of them are meant."""
+def _names(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -> str:
+    """Name cells; the labels are left out if all of them are meant."""
     by_label: dict[str, list[int]] = {}
     for label, size in found:
         by_label.setdefault(label, []).append(size)
@@ -210,7 +210,7 @@ def _named(found: Sequence[tuple[str, int]], cells: Sequence[tuple[str, int]]) -
 
 
 def _rerank_remarks(summary: SweepSummary) -> list[str]:
-    """What a reader must know of reranked labels, one line each."""
+    """Return what a reader must know about reranked labels, one line each."""
     reports = {cell.retriever: cell.reranked for cell in summary.cells if cell.reranked}
     lines = []
     for label, report in reports.items():
@@ -219,9 +219,13 @@ def _rerank_remarks(summary: SweepSummary) -> list[str]:
             if report.depth is not None and k >= report.depth:
                 lines.append(f"{label}: reranking the first {report.depth} cannot change R@{k}")
             elif is_count(sound) and k > sound:
-                lines.append(f"{label}: R@{k} goes past the first {sound}, all that it orders well")
+                lines.append(
+                    f"{label}: R@{k} is past the {sound} positions that it orders reliably"
+                )
     if any(report.first_stage_recall for report in reports.values()):
-        lines.append("ceiling: the first stage's recall at the depth; no new order gets past it")
+        lines.append(
+            "ceiling: the first stage's recall at the depth, which no reranking can exceed"
+        )
     estimated: Counter[str] = Counter()
     for cell in summary.cells:
         estimated[cell.retriever] += cell.reranked.estimated_calls if cell.reranked else 0
@@ -229,7 +233,7 @@ def _rerank_remarks(summary: SweepSummary) -> list[str]:
         models = summary.facts.get("chat_models", {}).get(label, [])
         if estimated[label]:
             lines.append(
-                f"{label}: no tokens told for {estimated[label]} calls: estimated, no cost"
+                f"{label}: tokens of {estimated[label]} calls are estimates (not reported): no cost"
             )
         elif report.cost is None:
             why = "no price for " if len(models) < 2 else "it asks several models: "

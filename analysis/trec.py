@@ -1,8 +1,8 @@
 """TREC runs and qrels: six and four columns, one file a pool size.
 
-A document is a place in a pool: `17-3fa9c1d2` is position 17, and eight hex digits over the text
-that stands there, so that a run made on other pools is refused instead of misread. Query ids are
-percent-encoded, since a column may hold no blank.
+A document is a position in a pool: `17-3fa9c1d2` is position 17 and eight hex digits of a hash of
+its text, so that a run on other pools is refused instead of misread. Query ids are percent-encoded,
+since a column may contain no blank.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from recallbed.errors import DataError
 
 
 def document(position: int, text: str) -> str:
-    """The document number of a place in a pool."""
+    """Return the document number of a position in a pool."""
     return f"{position}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
 
 def documents(memories: Sequence[Memory]) -> list[str]:
-    """The document numbers of a pool, in its order."""
+    """Return the document numbers of a pool, in its order."""
     return [document(i, memory.text) for i, memory in enumerate(memories)]
 
 
 def run_lines(
     query: str, names: Sequence[str], scores: NDArray[np.float32], tag: str
 ) -> Iterator[str]:
-    """`qid Q0 docno rank score tag`, best first, equal scores by position; no line for -inf."""
+    """Yield `qid Q0 docno rank score tag`, best first, ties by position; no line for -inf."""
     asked = quote(query, safe="")
     for rank, i in enumerate(display_order(scores, int(np.isfinite(scores).sum())), 1):
         yield f"{asked} Q0 {names[i]} {rank} {scores[i]:.9g} {tag}"
 
 
 def qrel_lines(query: str, names: Sequence[str], golds: Sequence[int]) -> Iterator[str]:
-    """`qid 0 docno 1`, the golds alone."""
+    """Yield `qid 0 docno 1`, the golds alone."""
     yield from (f"{quote(query, safe='')} 0 {names[gold]} 1" for gold in golds)
 
 
 def read_run_file(path: Path, digest: Any | None = None) -> dict[str, dict[str, tuple[float, int]]]:
-    """For each query its documents, each with its score and the line that it is on.
+    """Return by query its documents, each with its score and line number.
 
     `digest`, a hashlib object, is fed the bytes read. The score orders a run, as in trec_eval; the
-    rank column is not read. Raises DataError with the line for anything but six columns, a score
-    that isn't finite, a document named twice.
+    rank column is not read. Raise DataError with the line if there are not six columns, a score is
+    not finite, or a document is repeated.
     """
     found: dict[str, dict[str, tuple[float, int]]] = {}
     for number, line in _lines(path, digest):
@@ -70,11 +70,11 @@ def read_run_file(path: Path, digest: Any | None = None) -> dict[str, dict[str, 
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise DataError(f"score `{columns[4]}` is no finite number", path=path, line=number)
+            raise DataError(f"score `{columns[4]}` is not a finite number", path=path, line=number)
         mine = found.setdefault(query, {})
         if name in mine:
             raise DataError(
-                f"`{name}` stands on line {mine[name][1]} already for `{query}`",
+                f"`{name}` is already on line {mine[name][1]} for `{query}`",
                 path=path,
                 line=number,
             )
@@ -105,9 +105,9 @@ def scores_of(
     ranking: Mapping[str, tuple[float, int]],
     memories: Sequence[Memory],
 ) -> tuple[NDArray[np.float32], int]:
-    """One score a memory, shape (len(memories),), and how many the ranking doesn't name.
+    """Return one score per memory, shape (len(memories),), and how many are not in the ranking.
 
-    Those share one value below the lowest score. Raises DataError for a document that isn't in
+    Those share one value below the lowest score. Raise DataError for a document that is not in
     the pool.
     """
     names = {name: i for i, name in enumerate(documents(memories))}
@@ -115,7 +115,7 @@ def scores_of(
     for name, (score, line) in ranking.items():
         if name not in names:
             raise DataError(
-                f"`{name}` is no document of the pool of `{query}`",
+                f"`{name}` is not a document of the pool of `{query}`",
                 path=path,
                 line=line,
                 todo="Was it made on these pools? analysis.export --what pools writes them",
@@ -128,7 +128,7 @@ def scores_of(
         raise DataError(f"a score of `{query}` is too large for float32", path=path)
     if missing.any():
         lowest = np.nanmin(single)
-        # Far below to the eye; the next float32 where there is no such room.
+        # Clearly below, or the next float32 if that overflows.
         far = float(lowest) - max(1.0, abs(float(lowest)))
         least = float(np.finfo(np.float32).min)
         single[missing] = far if far >= least else np.nextafter(lowest, np.float32(-np.inf))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from indexes.choose import open_index
+from indexes.base import open_index
 
 COUNT = 1000
 

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from indexes.choose import make_index, open_index
+from indexes.base import make_index, open_index
 from recallbed.corpus import sample_root
 from recallbed.corpus.dataset import load_dataset
 

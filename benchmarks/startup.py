@@ -1,4 +1,4 @@
-"""CPU seconds that a sweep takes until it scores, and the large packages that it imported by then.
+"""CPU seconds of every command's --help, and of a sweep until it scores with what it imported.
 
     python benchmarks/startup.py [--runs 5] [RETRIEVER ...]
 
@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+
+from recallbed.cli import COMMANDS, Entry
 
 LARGE = ("nltk", "sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib", "faiss", "openai")
 # Ends the process where scoring would begin.
@@ -42,11 +46,30 @@ def start(retriever: str) -> tuple[float, list[str]]:
     return seconds, found
 
 
+def calls(entries: Mapping[str, Entry] = COMMANDS) -> Iterator[list[str]]:
+    """The words that call each sub-command of `recallbed`."""
+    for name, entry in entries.items():
+        inner = [[]] if isinstance(entry.module, str) else calls(entry.module)
+        yield from ([name, *words] for words in inner)
+
+
+def help_of(words: list[str]) -> float:
+    """CPU seconds of a command's --help."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "recallbed.cli", *words, "--help"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("retriever", nargs="*", default=["bm25"])
     given = parser.parse_args()
+    seconds = {" ".join(words): min(map(help_of, [words] * given.runs)) for words in calls()}
+    slowest = max(seconds, key=seconds.__getitem__)
+    print(f"--help: {min(seconds.values()):.2f} to {seconds[slowest]:.2f} s of CPU ({slowest})")
     for name in given.retriever:
         runs = [start(name) for _ in range(given.runs)]
         seconds, found = min(runs)

@@ -1,4 +1,4 @@
-"""What texts become and where they live: tokens, encoder, term bags."""
+"""Tokens, encoder, embedding store and indexes of texts."""
 
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from indexes.tokens import MultilingualTokens, PaperTokens, Tokenizer, Tokens

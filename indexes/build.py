@@ -1,4 +1,4 @@
-"""`python -m indexes.build MEMORIES.jsonl --out STORE`: memories to a lasting index."""
+"""`python -m indexes.build MEMORIES.jsonl --out STORE`: a store of memories with an index."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build(
     if address and kind != "milvus":
         raise UserError("--address goes with --kind milvus")
     if out.exists() and not overwrite:
-        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+        raise UserError(f"{out} already exists. Pass --overwrite, or another --out")
     _build(read_memories(memories), out, kind, model, address)
 
 
@@ -54,7 +54,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
     import numpy as np
 
-    from indexes.choose import kind_for, make_index
+    from indexes.base import kind_for, make_index
     from indexes.encoder import model_hash
     from indexes.indexed_store import (
         INDEX,
@@ -110,14 +110,14 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
 
 
 def _count_zero(vectors: Any, ids: Any) -> None:
-    """Say how many memories no search by vector can tell apart: they are kept, and score 0."""
+    """Report the memories with a vector of zeros, which score 0 in any search by vector."""
     from recallbed.harness.terminal import note
 
     zero = [i for start in range(0, len(ids), 8192) for i in _zero_rows(vectors, start)]
     if zero:
         note(
             f"{len(zero)} of {len(ids)} memories have a vector of zeros (first: id {ids[zero[0]]}):"
-            " the model knows nothing in their text. They score 0"
+            " the model knows no token of their text. They score 0"
         )
 
 
@@ -126,12 +126,12 @@ def _zero_rows(vectors: Any, start: int) -> list[int]:
 
 
 def raise_not_empty(settings: dict[str, Any]) -> None:
-    """A collection on a server that holds something already isn't ours to fill."""
+    """Raise UserError: a collection on a server that is not empty is not overwritten."""
     from recallbed.errors import UserError
 
     raise UserError(
         f"{settings['address']}: the collection `{settings['collection']}` is not empty."
-        " Drop it there, or build under another name"
+        " Drop it, or build under another name"
     )
 
 

@@ -1,4 +1,4 @@
-"""`python -m indexes.copy STORE --to ADDRESS`: a store into Milvus, past one machine."""
+"""`python -m indexes.copy STORE --to ADDRESS`: copy a store to Milvus."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _copy(path: Path, address: str, collection: str, model: str) -> None:
     agree = _verify(store, target, sample, vectors)
     say(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
     if agree is not None:
-        say(f"{len(sample)} sampled searches: {agree:.3f} of the ten best are the same on both")
+        say(f"{len(sample)} sampled searches: {agree:.3f} of the ten best hits are equal")
     target.close()
 
 
 def _send(store: IndexedStore, encoder: Encoder, target: Milvus) -> tuple[int, list[StoredMemory]]:
-    """Add what the target lacks; how many that were, and a sample of all."""
+    """Add the missing memories; return their number and a sample of all."""
     import numpy as np
 
     from recallbed.harness.progress import progress
@@ -95,10 +95,10 @@ def _send(store: IndexedStore, encoder: Encoder, target: Milvus) -> tuple[int, l
 def _verify(
     store: IndexedStore, target: Milvus, sample: Sequence[StoredMemory], vectors: Vectors
 ) -> float | None:
-    """The share of equal hits in sampled searches, None where the source searches words.
+    """The share of equal hits in sampled searches, None for a lexical source.
 
-    Raises UserError where rows are missing or hold something else, or where the searches of an
-    exact source differ too much.
+    Raises UserError if rows are missing or differ, or if the searches of an exact source differ too
+    much.
     """
     from recallbed.errors import UserError
 
@@ -108,24 +108,24 @@ def _verify(
             f"{address}: holds {count} memories after the copy, not {store.header.count}."
             " Run it again"
         )
-    strange = _strange(target, sample, vectors)
-    if strange is not None:
+    differing = _differing(target, sample, vectors)
+    if differing is not None:
         raise UserError(
-            f"{address}: id {strange} of the collection `{target.collection}` has another text or"
+            f"{address}: id {differing} of the collection `{target.collection}` has another text or"
             " vector than in the store. Give another --collection"
         )
     agree = _agreement(store.index, target, vectors)
-    alone = count == store.header.count  # else memories of others may rank higher, rightly
+    alone = count == store.header.count  # otherwise other memories may rank higher
     if agree is not None and store.index.exact and alone and agree < AGREE:
         raise UserError(
-            f"{address}: only {agree:.3f} of the ten best of {len(sample)} searches are those of"
+            f"{address}: only {agree:.3f} of the best ten of {len(sample)} searches are those of"
             " the store. Is the index there still being built? Run it again"
         )
     return agree
 
 
-def _strange(target: Milvus, memories: Sequence[StoredMemory], vectors: Vectors) -> int | None:
-    """The first of these memories that lies in the target with another text or vector."""
+def _differing(target: Milvus, memories: Sequence[StoredMemory], vectors: Vectors) -> int | None:
+    """The first of these memories whose text or vector in the target differs."""
     held = target.rows([memory.id for memory in memories])
     for memory, vector in zip(memories, vectors, strict=True):
         if memory.id not in held:
@@ -137,10 +137,9 @@ def _strange(target: Milvus, memories: Sequence[StoredMemory], vectors: Vectors)
 
 
 def _agreement(source: Index[Any], target: Milvus, vectors: Vectors) -> float | None:
-    """The share of the source's ten best that the target finds too; None where it has words.
+    """The share of the source's ten best hits that the target finds; None for a lexical source.
 
-    A hit counts as found where the target has others as good: of many equal texts either side may
-    give some.
+    A hit counts as found if the target's hits score as high, as with many equal texts.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
 """Embeddings on disk, addressed by content: one SQLite file for all runs and processes.
 
-A *space* is all that decides a vector: weights, length limit, normalisation, dtype, device and the
-versions of the libraries. Inside a space a vector is found by the sha256 of its text. The file
-holds hashes and vectors and no text. SQLite's journal keeps it whole through crashes and several
+A *space* is all that determines a vector: weights, length limit, normalisation, dtype, device and
+the versions of the libraries. In a space the key of a vector is the sha256 of its text. The file
+holds hashes and vectors, and no text. SQLite's journal protects it from crashes and concurrent
 writers.
 """
 
@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of
 from recallbed.harness.fingerprint import canonical
-from recallbed.harness.sqlite_file import Kind, SqliteFile
+from recallbed.harness.sqlite_file import IN_LIST, Kind, SqliteFile, select_in
 from recallbed.harness.terminal import note
 
 _OURS = 0x52424544  # SQLite's application id: "RBED"
-_LATEST = 1 << 36  # seconds since 1970, past which a time is none
-_CHUNK = 500  # texts a question: SQLite takes no more than 999 parameters everywhere
+_LATEST = 1 << 36  # seconds since 1970; a later time is damaged
 _TABLES = """
 CREATE TABLE space (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, used REAL NOT NULL,
@@ -44,14 +43,14 @@ CREATE TABLE vector (
 );
 CREATE UNIQUE INDEX vector_text ON vector (space, text)
 """
-# The vectors stay as they are: theirs was a check of the data alone, which is still accepted.
+# Vectors are not changed: their former checksum, of the data alone, is still accepted.
 _FROM_1 = """
 ALTER TABLE space ADD COLUMN crc INTEGER;
 ALTER TABLE request ADD COLUMN crc INTEGER;
 UPDATE space SET crc = check_of(id, CAST(name AS BLOB), width);
 UPDATE request SET crc = check_of(CAST(key AS BLOB), CAST(settings AS BLOB))
 """
-# Made on demand: a store of an older recallbed has none, and an older one does without.
+# Created on demand: stores of older versions have no such table.
 _INPUTS = """
 CREATE TABLE IF NOT EXISTS input (
     space INTEGER NOT NULL, input BLOB NOT NULL, text BLOB NOT NULL,
@@ -61,13 +60,13 @@ CREATE TABLE IF NOT EXISTS input (
 
 
 class StoreError(UserError):
-    """An embedding store that cannot be used: missing, full, damaged, foreign, or too new."""
+    """An embedding store that cannot be used: missing, full, damaged, too new, or no store."""
 
 
 class VectorBatch(NamedTuple):
-    """Vectors of some of the texts asked for: n places in the list, rows (n, width), cut marks.
+    """Vectors, (n, width), of the texts at `places` in a list, with a mask of truncated texts.
 
-    `inputs` are digests of what the model read, one a place; empty if the texts were not read.
+    `inputs` are digests of the model inputs, one per place; empty if the texts were not tokenised.
     """
 
     places: NDArray[np.int64]
@@ -78,7 +77,7 @@ class VectorBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a store holds of one space; `used` is a time in seconds since 1970."""
+    """The content of one space; `used` is a time in seconds since 1970."""
 
     id: int
     name: str
@@ -89,44 +88,44 @@ class Space:
 
 
 def store_path(named: str | None) -> Path | None:
-    """`named`, else $RECALLBED_STORE, else a file in the user's cache; None for "none"."""
-    wish = named or os.environ.get("RECALLBED_STORE")
-    if wish == "none":
+    """Return `named`, or $RECALLBED_STORE, or a file in the user's cache; None for "none"."""
+    chosen = named or os.environ.get("RECALLBED_STORE")
+    if chosen == "none":
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(wish).expanduser() if wish else cache / "recallbed" / "embeddings.sqlite"
+    return Path(chosen).expanduser() if chosen else cache / "recallbed" / "embeddings.sqlite"
 
 
 def choose_store(named: str | None) -> Path | None:
-    """The store that a run uses: `store_path(named)`, made where there is none.
+    """Return the store of a run: `store_path(named)`, created if it does not exist.
 
-    Raises StoreError where a named one can't be used; one in the cache that can't is left out,
-    with a line on stderr.
+    Raises StoreError if a named store cannot be used. For one in the cache that cannot be used,
+    print a note on stderr and return None.
     """
     path = store_path(named)
-    wished = bool(named or os.environ.get("RECALLBED_STORE"))
-    return path if path is not None and _usable(path, wished) else None
+    required = bool(named or os.environ.get("RECALLBED_STORE"))
+    return path if path is not None and _usable(path, required) else None
 
 
 @cache
-def _usable(path: Path, wished: bool) -> bool:
-    """Whether a run can use the store at `path`; asked, and complained of, once a process."""
+def _usable(path: Path, required: bool) -> bool:
+    """Whether a run can use the store at `path`; checked and reported once per process."""
     try:
         EmbeddingStore(path).check()
     except StoreError as error:
-        if wished:
+        if required:
             raise
-        note(f"{error}. This run goes without")
+        note(f"{error}. This run uses no store")
         return False
     return True
 
 
 class EmbeddingStore(SqliteFile):
-    """The store in the file `path`, made where there is none.
+    """The store in the file `path`, created if it does not exist. Pickled by its path.
 
-    A damaged vector counts as none: it is computed again and replaced, and a note says how many
-    were. Every method raises StoreError, with the file, for one that cannot be opened, is damaged
-    as a whole, is something else or comes from a newer version. Pickled by its path.
+    A damaged vector is computed again and replaced, and a note reports their number. Every method
+    raises StoreError, with the file, if it cannot be opened, is damaged as a whole, is no store or
+    comes from a newer version.
     """
 
     kind = Kind(
@@ -142,13 +141,13 @@ class EmbeddingStore(SqliteFile):
     )
 
     def check(self) -> None:
-        """Open it, see that it is ours and can be written, and close it."""
+        """Raise StoreError unless the file is a store that can be written."""
         with self._transaction():
             pass
         self.close()
 
     def recall_settings(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The settings that were in force when `request` was last made; None if it never was."""
+        """Return the settings recorded for `request`, None if there are none."""
         with self._using() as connection:
             found = connection.execute(
                 "SELECT settings, crc FROM request WHERE key = ?", [canonical(request)]
@@ -159,7 +158,7 @@ class EmbeddingStore(SqliteFile):
         return settings
 
     def keep_settings(self, request: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """Remember the settings that `request` led to."""
+        """Record the settings of `request`."""
         with self._transaction() as connection:
             values = canonical(request), canonical(settings)
             connection.execute(
@@ -167,14 +166,14 @@ class EmbeddingStore(SqliteFile):
             )
 
     def width(self, space: Mapping[str, Any]) -> int | None:
-        """The width of the vectors of `space`, None where the store has none."""
+        """Return the width of the vectors of `space`, None if the store has none."""
         with self._using() as connection:
             found = self._space(connection, canonical(space))
         return found[1] if found else None
 
     @staticmethod
     def _space(connection: sqlite3.Connection, name: str) -> tuple[int, int] | None:
-        """Number and width of a space; None if there is none, or a damaged one."""
+        """Number and width of a space; None if it is missing or damaged."""
         found = connection.execute(
             "SELECT id, width, crc FROM space WHERE name = ?", [name]
         ).fetchone()
@@ -183,7 +182,7 @@ class EmbeddingStore(SqliteFile):
         return int(found[0]), int(found[1])
 
     def read(self, space: Mapping[str, Any], texts: Sequence[str]) -> Iterator[VectorBatch]:
-        """What is stored of `texts`, in pieces. Marks the space as used."""
+        """Yield the stored vectors of `texts` in batches. Marks the space as used."""
         name = canonical(space)
         with self._using() as connection:
             found = self._space(connection, name)
@@ -191,8 +190,8 @@ class EmbeddingStore(SqliteFile):
                 return
             number, width = found
             connection.execute("UPDATE space SET used = ? WHERE id = ?", [time.time(), number])
-        for start in range(0, len(texts), _CHUNK):
-            keys = [_key(text) for text in texts[start : start + _CHUNK]]
+        for start in range(0, len(texts), IN_LIST):
+            keys = [_key(text) for text in texts[start : start + IN_LIST]]
             with self._using() as connection:
                 rows, damaged = self._rows(connection, number, width, name, keys)
             for _ in range(damaged):
@@ -209,13 +208,10 @@ class EmbeddingStore(SqliteFile):
     def _rows(
         connection: sqlite3.Connection, number: int, width: int, name: str, keys: Sequence[bytes]
     ) -> tuple[dict[bytes, tuple[NDArray[np.float32], bool]], int]:
-        """Vector and cut mark of each key there is, at most _CHUNK; how many were damaged."""
-        marks = ",".join("?" * len(keys))
+        """Vector and truncation mark of each stored key, and the number of damaged rows."""
         found, damaged, of_space = {}, 0, check_of(name)
-        for key, cut, crc, data in connection.execute(
-            f"SELECT text, cut, crc, data FROM vector WHERE space = ? AND text IN ({marks})",
-            [number, *keys],
-        ):
+        query = "SELECT text, cut, crc, data FROM vector WHERE space = ? AND text IN ({})"
+        for key, cut, crc, data in select_in(connection, query, [number], keys):
             whole = isinstance(data, bytes) and isinstance(key, bytes) and len(data) == 4 * width
             if (
                 whole
@@ -235,12 +231,11 @@ class EmbeddingStore(SqliteFile):
         cut: NDArray[np.bool_],
         inputs: Sequence[bytes] = (),
     ) -> NDArray[np.float32]:
-        """Store vectors (len(texts), width), all or none; gives back those now in the store.
+        """Store vectors, (len(texts), width), all or nothing; return those now in the store.
 
-        Where another process was first with a text, its vector stays and is given back: so all
-        runs, and a run that was stopped and taken up again, work with the same bits. With
-        `inputs`, digests of what the model reads of each text, the same holds of another text with
-        the same input: both have one vector.
+        If another process has stored a vector of the text first, that one is kept and returned, so
+        that all runs, also resumed ones, use the same bits. With `inputs`, digests of the model
+        inputs, the same holds for texts with equal inputs: they share one vector.
         """
         name, kept = canonical(space), np.array(vectors, np.float32)
         of_space = check_of(name)
@@ -250,16 +245,17 @@ class EmbeddingStore(SqliteFile):
             number, width = self._space(connection, name) or self._new_space(
                 connection, name, vectors.shape[1]
             )
-            for start in range(0, len(keys), _CHUNK):
-                known, _ = self._rows(connection, number, width, name, keys[start : start + _CHUNK])
-                some = list({*inputs[start : start + _CHUNK]})
-                alike = self._of_inputs(connection, number, width, name, some)
-                for i, key in enumerate(keys[start : start + _CHUNK], start):
+            for start in range(0, len(keys), IN_LIST):
+                chunk = slice(start, start + IN_LIST)
+                known, _ = self._rows(connection, number, width, name, keys[chunk])
+                some = list({*inputs[chunk]})
+                known_inputs = self._of_inputs(connection, number, width, name, some)
+                for i, key in enumerate(keys[chunk], start):
                     if key in known:
                         kept[i] = known[key][0]
                         continue
                     if inputs:
-                        kept[i] = alike.setdefault(inputs[i], kept[i])
+                        kept[i] = known_inputs.setdefault(inputs[i], kept[i])
                         connection.execute(
                             "INSERT OR IGNORE INTO input VALUES (?, ?, ?)", [number, inputs[i], key]
                         )
@@ -273,7 +269,7 @@ class EmbeddingStore(SqliteFile):
 
     @staticmethod
     def _new_space(connection: sqlite3.Connection, name: str, width: int) -> tuple[int, int]:
-        """Number and width of a space that is made, in place of a damaged one if there is one."""
+        """Create a space, replacing a damaged one; return its number and width."""
         connection.execute("DELETE FROM space WHERE name = ?", [name])
         number = connection.execute(
             "INSERT INTO space (name, width, used) VALUES (?, ?, ?)", [name, width, time.time()]
@@ -289,7 +285,7 @@ class EmbeddingStore(SqliteFile):
     def of_inputs(
         self, space: Mapping[str, Any], inputs: Collection[bytes]
     ) -> dict[bytes, NDArray[np.float32]]:
-        """The vectors that texts with these model inputs have, by input."""
+        """Return the vectors of texts with these model inputs, by input."""
         name = canonical(space)
         with self._transaction() as connection:
             connection.execute(_INPUTS)
@@ -304,22 +300,13 @@ class EmbeddingStore(SqliteFile):
         name: str,
         inputs: Sequence[bytes],
     ) -> dict[bytes, NDArray[np.float32]]:
-        found: dict[bytes, NDArray[np.float32]] = {}
-        for start in range(0, len(inputs), _CHUNK):
-            chunk = inputs[start : start + _CHUNK]
-            marks = ",".join("?" * len(chunk))
-            pairs = connection.execute(
-                f"SELECT input, text FROM input WHERE space = ? AND input IN ({marks})",
-                [number, *chunk],
-            ).fetchall()
-            for first in range(0, len(pairs), _CHUNK):
-                some = pairs[first : first + _CHUNK]
-                rows, _ = self._rows(connection, number, width, name, [text for _, text in some])
-                found |= {one: rows[text][0] for one, text in some if text in rows}
-        return found
+        query = "SELECT input, text FROM input WHERE space = ? AND input IN ({})"
+        pairs = list(select_in(connection, query, [number], inputs))
+        rows, _ = self._rows(connection, number, width, name, [text for _, text in pairs])
+        return {one: rows[text][0] for one, text in pairs if text in rows}
 
     def spaces(self) -> list[Space]:
-        """All spaces with what they hold, the last used first."""
+        """Return all spaces, the last used first."""
         with self._using() as connection:
             rows = connection.execute(
                 "SELECT s.id, s.name, s.width, count(v.text), coalesce(sum(length(v.data)), 0),"
@@ -337,7 +324,7 @@ class EmbeddingStore(SqliteFile):
         return found
 
     def models(self) -> dict[str, list[str]]:
-        """By the hash of the weights, the names under which models were asked for."""
+        """Return the requested names of models, by the hash of their weights."""
         with self._using() as connection:
             rows = connection.execute("SELECT key, settings, crc FROM request").fetchall()
         found: dict[str, set[str]] = {}
@@ -348,7 +335,7 @@ class EmbeddingStore(SqliteFile):
         return {weights: sorted(names) for weights, names in found.items()}
 
     def remove(self, spaces: Sequence[int]) -> None:
-        """Forget these spaces with all their vectors, and give the room back to the disk."""
+        """Remove these spaces with all their vectors, and shrink the file."""
         with self._transaction() as connection:
             connection.execute(_INPUTS)
             for number in spaces:
@@ -365,5 +352,5 @@ def _key(text: str) -> bytes:
 
 
 def _check(of_space: int, key: bytes, cut: int, data: bytes) -> int:
-    """The CRC-32 of a vector with all that it is found by, that of its space included."""
+    """The CRC-32 of a vector with its key and that of its space."""
     return zlib.crc32(data, zlib.crc32(key + bytes([cut]), of_space))

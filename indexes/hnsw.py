@@ -1,4 +1,4 @@
-"""Approximate search in a graph of near neighbours (Malkov & Yashunin, 2018), by FAISS."""
+"""Approximate search in a graph of neighbours (Malkov & Yashunin, 2018), by FAISS."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
-from indexes.base import Hits, Ids, Vectors
-from indexes.errors import IndexingError
-from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
+from indexes.base import Hits, Ids, IndexingError, Vectors
 from indexes.files import Write
 from indexes.groups import Groups, KnownVectors
-from indexes.vector_index import Sections, VectorIndex, exact_scores
+from indexes.vector_index import (
+    Sections,
+    VectorIndex,
+    exact_scores,
+    faiss_module,
+    parse_index,
+    stream_index,
+    threads,
+)
 
 COMPACT_AT = 0.2
-"""The share of nodes without ids past which the graph is built anew from those that are left."""
+"""The share of nodes without ids above which the graph is rebuilt from the others."""
 
 
 class HNSW(VectorIndex):
-    """A graph over the distinct vectors: 4 * `width` + 8 * `links` bytes and a few more a node.
+    """A graph over the distinct vectors, about 4 * `width` + 8 * `links` bytes per node.
 
-    A vector that comes several times is one node, with all its ids behind it: copies of a vector
-    would be linked to each other only, and cut off what lies between them. `links` (M) neighbours a
-    node; `effort_build` (efConstruction), `effort` (efSearch) candidates kept while building and
-    while searching: more of each is slower and finds more. FAISS can't take a vector out of its
-    graph, so a node whose last id is removed stays as a tombstone: the search passes through it and
-    never gives it back. Past `COMPACT_AT` of the nodes, the graph is built anew.
+    `links` (M) is the number of neighbours of a node, `effort_build` (efConstruction) and `effort`
+    (efSearch) the candidates kept while building and searching: larger values are slower and find
+    more. FAISS cannot remove a vector from its graph, so a node whose last id is removed stays as a
+    tombstone: the search passes through it and never returns it. Above a share of `COMPACT_AT` the
+    graph is rebuilt.
 
-    The scores of the hits are exact, as in `Flat`, and there are always as many hits. On one thread
-    (the default) equal calls build equal graphs; `threads` 0 takes all cores, and the graph then
-    depends on timing.
+    The scores of the hits are exact, and there are as many hits as in `Flat`. On one thread (the
+    default) equal calls build equal graphs; with `threads` 0 (all cores) the graph depends on
+    timing.
     """
 
     kind = "hnsw"
@@ -59,7 +65,7 @@ class HNSW(VectorIndex):
         self._graph = self._empty_graph()
         self._groups = Groups()
         self._alive: NDArray[np.bool_] = np.empty(0, bool)  # of the nodes
-        self._known: KnownVectors | None = KnownVectors()  # None: made from the graph when needed
+        self._known: KnownVectors | None = KnownVectors()  # None: computed when needed
 
     def _empty_graph(self) -> Any:
         faiss = faiss_module()
@@ -71,13 +77,13 @@ class HNSW(VectorIndex):
         return len(self._groups)
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that a search can find, (len(self),)."""
         return self._groups.ids
 
     @property
     def removed(self) -> int:
-        """How many nodes of the graph are tombstones."""
+        """The number of tombstones in the graph."""
         return int(np.count_nonzero(~self._alive))
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
@@ -86,21 +92,21 @@ class HNSW(VectorIndex):
             self._known = KnownVectors()
             _, rows, keys = self._known.assign(self._vectors(), 0)
             self._known.add(keys, rows)
-        known, self._known = self._known, None  # until all went well
+        known, self._known = self._known, None  # until the end
         nodes, rows, keys = known.assign(vectors, before)
         try:
             with threads(self.threads):
                 self._graph.add(vectors[rows])
         finally:
-            # Stopped half way (by Ctrl-C, say), what came into the graph is a tombstone.
+            # If interrupted, the vectors added so far are tombstones.
             self._alive = self._groups.used(self._graph.ntotal)
         known.add(keys, before + np.arange(len(rows)))
         self._groups.add(ids, nodes)
         self._alive = self._groups.used(self._graph.ntotal)
         self._known = known
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids; build anew if too many nodes have none left."""
         self._alive[self._groups.remove(ids)] = False
         if self.removed > COMPACT_AT * len(self._alive):
             self._compact()
@@ -131,7 +137,7 @@ class HNSW(VectorIndex):
         matrix, found = self._vectors(), []
         for query, near in zip(queries, places, strict=True):
             near = near[near >= 0]
-            if len(near) < wanted:  # the graph led nowhere, past too many removed ones
+            if len(near) < wanted:  # too many tombstones on the way
                 near = np.flatnonzero(self._alive)
             found.append(self._groups.hits(near, exact_scores(query, matrix, near), k))
         return found
@@ -147,9 +153,9 @@ class HNSW(VectorIndex):
         return {"nodes": len(self._alive)}
 
     def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
-        # Copies, so that the file isn't kept mapped beside what FAISS holds of it.
+        # Copies, so that the file does not stay mapped.
         ids = np.array(np.frombuffer(sections["ids"], np.int64))
-        if header["format"] < 2:  # a node for each id that was ever added
+        if header["format"] < 2:  # one node per id ever added
             alive = np.array(np.frombuffer(sections["alive"], np.uint8)).astype(bool)
             count, nodes = len(ids), np.flatnonzero(alive)
             ids = ids[alive]

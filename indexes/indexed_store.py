@@ -1,4 +1,4 @@
-"""A user's own memories as a lasting store: a folder with an index, the texts, and a header."""
+"""A store of a user's own memories: a folder with an index, the texts, and a header."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.base import Index
-from indexes.choose import open_index
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import Index, IndexingError, NotAnIndex, open_index
 from indexes.files import cannot_be_written, index_hash
 from recallbed.corpus.fields import Fields
 from recallbed.corpus.jsonl import Repairs, read_jsonl
@@ -26,7 +24,7 @@ from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of, seal, unseal
 from recallbed.harness.files import drafted_folder, write_atomically
 from recallbed.harness.fingerprint import canonical
-from recallbed.harness.sqlite_file import FAULTS, explain
+from recallbed.harness.sqlite_file import FAULTS, IN_LIST, explain
 
 if TYPE_CHECKING:
     from indexes.encoder import Encoder
@@ -34,12 +32,11 @@ if TYPE_CHECKING:
 HEADER, INDEX, TEXTS, MILVUS = "store.json", "index", "texts.sqlite", "milvus.db"
 _FIELDS = ("text", "id", "label")
 _AGAIN = "Build the store again"
-_TRIES, _PAUSE = 10, 0.05  # of opening a store that is being replaced; seconds between them
-_ASKED = 500  # values in one SQL statement: some builds of SQLite take 999
+_TRIES, _PAUSE = 10, 0.05  # to open a store that is being replaced; seconds in between
 
 
 class StoredMemory(NamedTuple):
-    """One line of a user's file."""
+    """A memory as one line of a user's file."""
 
     id: int
     text: str
@@ -48,7 +45,7 @@ class StoredMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreHeader:
-    """What a store is made of; `model` and `weights` are None where texts are searched as words."""
+    """The header of a store; `model` and `weights` are None for a lexical index."""
 
     kind: str
     count: int
@@ -56,18 +53,18 @@ class StoreHeader:
     weights: str | None = None
     width: int | None = None
     build: str | None = None
-    """Tells this build from any other; part of every text's check. None in older stores."""
+    """The id of this build, part of every text's checksum. None in older stores."""
     index: str | None = None
-    """The identity of the index file."""
+    """The hash of the index (`index_hash`)."""
     memory_prompt: str = ""
     """The prompt of the model before each memory."""
 
 
 def read_memories(path: Path) -> list[StoredMemory]:
-    """The memories of a JSONL file, {"text": str, "id": int, "label": str} a line.
+    """Read the memories of a JSONL file, one {"text": str, "id": int, "label": str} per line.
 
-    `id` is the number of the memory, from 0, unless every line has one. Raises DataError, with
-    file and line, for a faulty line, an id given twice, and ids on some lines only.
+    `id` is the number of the memory from 0, unless every line has one. Raises DataError, with file
+    and line, for an invalid line, a repeated id, and ids on some lines only.
     """
     repairs = Repairs()
     found: list[StoredMemory] = []
@@ -75,17 +72,17 @@ def read_memories(path: Path) -> list[StoredMemory]:
     numbered: bool | None = None
     for line, value in read_jsonl(path, repairs):
         fields = Fields(path, line, repairs)
-        strange = sorted(set(value) - set(_FIELDS))
-        if strange:
-            raise fields.fault(f"unknown field `{strange[0]}`", f"A line has {', '.join(_FIELDS)}")
+        unknown = sorted(set(value) - set(_FIELDS))
+        if unknown:
+            raise fields.fault(f"unknown field `{unknown[0]}`", f"A line has {', '.join(_FIELDS)}")
         number = value.get("id", len(found))
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
-            raise fields.fault("`id` must be a whole number from 0 to 2**63 - 1")
+            raise fields.fault("`id` must be an integer from 0 to 2**63 - 1")
         if numbered is not None and numbered != ("id" in value):
             raise fields.fault("some lines have an `id` and some have none")
         numbered = "id" in value
         if number in lines:
-            raise fields.fault(f"id {number} stands on line {lines[number]} already")
+            raise fields.fault(f"id {number} is already on line {lines[number]}")
         lines[number] = line
         label = fields.optional_text(value, "label")
         found.append(StoredMemory(number, fields.text(value, "text"), label))
@@ -94,15 +91,15 @@ def read_memories(path: Path) -> list[StoredMemory]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `path` when all went well.
+    """Yield a folder to fill, which replaces `path` at the end if nothing is raised.
 
-    Until then, and where it goes wrong, `path` stays as it was. A file system can't exchange two
-    folders in one step everywhere, so killed at the one wrong moment the older one lies beside, at
-    `aside(path)`. Raises UserError for a `path` that holds something else than a store.
+    Not every file system can exchange two folders atomically: a process killed between the two
+    renames leaves the older folder at `aside(path)`. Raises UserError if `path` exists and is no
+    store.
     """
     path = path.resolve()  # "." and links have no name to be replaced
     if path.exists() and not (path / HEADER).is_file():
-        raise UserError(f"{path}: is there and is no store. Give another --out")
+        raise UserError(f"{path} already exists and is not a store. Give another --out")
     path.parent.mkdir(parents=True, exist_ok=True)
     with drafted_folder(path) as draft:
         yield draft
@@ -120,7 +117,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _stamp(path: Path) -> bytes | None:
-    """The header as it lies there; another build has another."""
+    """The bytes of the header, which differ for every build."""
     try:
         return (path / HEADER).read_bytes()
     except OSError:
@@ -135,21 +132,21 @@ def _read_header(path: Path) -> StoreHeader:
         return StoreHeader(**value)
     except (FileNotFoundError, NotADirectoryError):
         older = aside(path.resolve())
-        found = f". Its older version lies at {older}: rename it" if older.exists() else ""
+        found = f". Its older version is at {older}: rename it" if older.exists() else ""
         raise NotAnIndex(f"{path}: no store of memories (no {HEADER}){found}") from None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise NotAnIndex(f"{path / HEADER}: cannot be read ({error}). {_AGAIN}") from None
 
 
 def aside(path: Path) -> Path:
-    """Where an older store lies while a newer one takes its place."""
+    """Return the path of an older store while a newer one replaces it."""
     return path.with_name(f".{path.name}.old")
 
 
 def write_texts(folder: Path, memories: Sequence[StoredMemory], build: str) -> None:
-    """Keep the texts beside the index, each with a check that holds for this build alone.
+    """Write the texts to the folder, each with a checksum that is valid for this build only.
 
-    Raises IndexingError where they cannot be written.
+    Raises IndexingError if they cannot be written.
     """
     path = folder / TEXTS
     rows = ((*memory, check_of(build, *memory)) for memory in memories)
@@ -165,16 +162,16 @@ def write_texts(folder: Path, memories: Sequence[StoredMemory], build: str) -> N
 
 
 def write_header(folder: Path, header: StoreHeader) -> None:
-    """Write the header, last of all: a folder without one is no store."""
+    """Write the header, last: a folder without one is no store."""
     whole = replace(header, index=index_hash(folder / INDEX))
     write_atomically(folder / HEADER, seal(canonical(asdict(whole)).encode()))
 
 
 class IndexedStore:
-    """An opened store: one build, whatever takes its place meanwhile.
+    """An opened store, which stays the same build if the folder is replaced meanwhile.
 
-    Raises NotAnIndex where `path` is none, or a damaged one, or is built again and again while it
-    is opened. `address` is what `open_index` takes.
+    Raises NotAnIndex if `path` is no store, is damaged, or is replaced repeatedly while it is
+    opened. `address` as in `open_index`.
     """
 
     def __init__(self, path: Path, address: str | None = None) -> None:
@@ -190,20 +187,20 @@ class IndexedStore:
                 if not (replaced and left):
                     raise
             time.sleep(_PAUSE)
-        raise NotAnIndex(f"{path}: is built again while it is opened. Run this when that is done")
+        raise NotAnIndex(f"{path} is being rebuilt. Run this again afterwards")
 
     def _open(self) -> None:
         self.header = _read_header(self.path)
         self.index: Index[Any] = open_index(self.path / INDEX, self._address)
         if len(self.index) != self.header.count:
             raise NotAnIndex(
-                f"{self.path}: the index holds {len(self.index)} memories, its header says"
-                f" {self.header.count}. Build it again"
+                f"{self.path}: the index holds {len(self.index)} memories, not"
+                f" {self.header.count} as in its header. {_AGAIN}"
             )
         if self.header.index not in (None, index_hash(self.path / INDEX)):
-            raise NotAnIndex(f"{self.path}: the index is of another build. Build it again")
+            raise NotAnIndex(f"{self.path}: the index is of another build. {_AGAIN}")
         with self._reading():
-            # Kept open, so that the texts stay those of the index. No one writes to this file.
+            # Kept open, so that the texts stay those of the index. This file is never written to.
             uri = f"{(self.path / TEXTS).resolve().as_uri()}?mode=ro&immutable=1"
             self._texts = sqlite3.connect(uri, uri=True, check_same_thread=False)
             weakref.finalize(self, self._texts.close)
@@ -211,22 +208,22 @@ class IndexedStore:
             self._texts.execute("SELECT id, text, label FROM memory LIMIT 0")
 
     def texts(self, ids: Sequence[int]) -> dict[int, StoredMemory]:
-        """The memories with these ids.
+        """Return the memories with these ids.
 
-        Raises NotAnIndex where one has no text here, or one that is damaged or of another build.
+        Raises NotAnIndex if a text is missing, damaged or of another build.
         """
         found: dict[int, StoredMemory] = {}
-        for start in range(0, len(ids), _ASKED):
-            chunk = list(ids[start : start + _ASKED])
+        for start in range(0, len(ids), IN_LIST):
+            chunk = ids[start : start + IN_LIST]
             marks = ",".join("?" * len(chunk))
             found |= {memory.id: memory for memory in self._select(f"id IN ({marks})", chunk)}
         missing = [i for i in ids if i not in found]
         if missing:
-            raise NotAnIndex(f"{self.path}: id {missing[0]} is in the index and has no text here")
+            raise NotAnIndex(f"{self.path}: id {missing[0]} is in the index but has no text")
         return found
 
     def all_memories(self, block: int = 10_000) -> Iterator[list[StoredMemory]]:
-        """All memories by id, in blocks. Raises NotAnIndex as `texts` does."""
+        """Yield all memories by id, in blocks. Raises NotAnIndex as `texts` does."""
         last, count = -1, 0
         while chunk := self._select(f"id > ? ORDER BY id LIMIT {block}", [last]):
             yield chunk
@@ -258,16 +255,13 @@ class IndexedStore:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (*FAULTS, AttributeError) as error:  # the last for text that is no text
+        except (*FAULTS, AttributeError) as error:  # the last for a damaged text
             why = " ".join(str(error).split())
             raise NotAnIndex(f"{self.path / TEXTS}: cannot be read ({why}). {_AGAIN}") from None
 
     @contextmanager
     def encoder(self) -> Iterator[Encoder]:
-        """The encoder that the store was built with.
-
-        Raises UserError where the model of that name has other weights now.
-        """
+        """Yield the encoder of the store. Raises UserError if its weights or prompt changed."""
         from indexes.encoder import model_hash
 
         assert self.header.model is not None
@@ -276,21 +270,19 @@ class IndexedStore:
             if weights != self.header.weights:
                 raise UserError(
                     f"{self.path}: was built by {self.header.model} with weights"
-                    f" {self.header.weights}, and {encoder.folder.name} here has {weights}."
-                    " Build it again"
+                    f" {self.header.weights}, but {encoder.folder.name} now has {weights}. {_AGAIN}"
                 )
             if encoder.prompts["memory"] != self.header.memory_prompt:
                 raise UserError(
-                    f"{self.path}: was built with the prompt {self.header.memory_prompt!r} before"
-                    f" each memory, and {self.header.model} has"
-                    f" {encoder.prompts['memory']!r}. Build it again"
+                    f"{self.path}: was built with the memory prompt {self.header.memory_prompt!r},"
+                    f" but {self.header.model} now has {encoder.prompts['memory']!r}. {_AGAIN}"
                 )
             yield encoder
 
 
 @contextmanager
 def encoder_of(model: str) -> Iterator[Encoder]:
-    """The encoder `model` over the user's embedding store, which is closed at the end."""
+    """Yield the encoder `model` with the user's embedding store, which is closed at the end."""
     from indexes.embedding_store import EmbeddingStore, choose_store
     from indexes.encoder import Encoder
 
@@ -306,10 +298,10 @@ def encoder_of(model: str) -> Iterator[Encoder]:
 def encode_all(
     encoder: Encoder, texts: Sequence[str], place: Path, advance: Callable[[int], None]
 ) -> NDArray[np.float32]:
-    """Vectors (len(texts), width), mapped from the file `place`, so that memory stays bounded."""
+    """Return vectors, (len(texts), width), mapped from the file `place` to bound memory."""
     shape = (len(texts), encoder.width)
     try:
-        # The room is claimed now: a full disk met later, through the map, would be a crash.
+        # Allocated now: a full disk during a write to the map would crash the process.
         with place.open("wb") as stream:
             os.posix_fallocate(stream.fileno(), 0, shape[0] * shape[1] * 4 + 4096)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Compressed approximate search: inverted lists of product-quantised vectors, by FAISS."""
+"""Approximate search in inverted lists of product-quantised vectors, by FAISS."""
 
 from __future__ import annotations
 
@@ -10,31 +10,36 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
-from indexes.base import Hits, Ids, Vectors
-from indexes.errors import IndexingError, NotAnIndex, TooFewPoints
-from indexes.faiss_bytes import faiss_module, parse_index, stream_index, threads
+from indexes.base import Hits, Ids, IndexingError, NotAnIndex, TooFewPoints, Vectors
 from indexes.files import Write
 from indexes.groups import Groups, KnownVectors
-from indexes.vector_index import Sections, VectorIndex
+from indexes.vector_index import (
+    Sections,
+    VectorIndex,
+    faiss_module,
+    parse_index,
+    stream_index,
+    threads,
+)
 
-POINTS_A_CENTROID = 39
-"""Training vectors a centroid, the least that FAISS advises."""
-SAMPLE = 64
-"""Training vectors a centroid at most; more are drawn from, with the seed."""
+POINTS_PER_CENTROID = 39
+"""Minimum training vectors per centroid, as FAISS advises."""
+_SAMPLE = 64
+"""Maximum training vectors per centroid, sampled with the seed."""
 
 
 class IVFPQ(VectorIndex):
-    """Each vector as `codes` bytes in the list of its nearest centroid (Jegou et al., 2011).
+    """Distinct vectors as `codes` bytes in the list of the nearest centroid (Jegou et al., 2011).
 
-    `codes` + 48 bytes a memory, some percent of `Flat`; scores are those of the compressed vectors.
-    A vector that comes several times is held once, as a node, with all its ids behind it.
-    `lists` centroids (None: 4 * sqrt(n), as far as training vectors allow), of which `probes` are
-    looked into; `codes` must divide `width` (None: a quarter of it, or less). A search that comes
-    short looks into all lists.
+    `codes` + 48 bytes per memory, a few percent of `Flat`; scores are those of the compressed
+    vectors. There are `lists` centroids (None: 4 * sqrt(n), if there are enough training vectors),
+    of which `probes` are searched, and all if these have too few vectors. `codes` must divide
+    `width` (None: at most a quarter of it).
 
-    Raises TooFewPoints if there are not `POINTS_A_CENTROID` distinct vectors for each of 256
-    codewords: below some 10,000 memories an exact index is both smaller to handle and better.
+    Raises TooFewPoints if there are not `POINTS_PER_CENTROID` distinct vectors for each of 256
+    codewords: below about 10,000 memories an exact index is better in any case.
     """
 
     kind = "ivfpq"
@@ -63,33 +68,33 @@ class IVFPQ(VectorIndex):
             raise IndexingError("seed and threads must be at least 0, the seed below 2**31 - 1")
         self.lists, self.codes, self.probes = lists, codes, probes
         self.seed, self.threads = seed, threads
-        self._index: Any = None  # made when it is trained
+        self._index: Any = None  # until it is trained
         self._groups, self._known = Groups(), KnownVectors()
-        self._next = 0  # the number of the next node; none is given twice
+        self._next = 0  # the number of the next node; numbers are not reused
 
     def __len__(self) -> int:
         return len(self._groups)
 
     @property
+    @override
     def ids(self) -> Ids:
-        """The ids that it holds, (len(self),)."""
         return self._groups.ids
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
-        """Train on the vectors (n, width), a seeded sample where there are many, and add them."""
+        """Train on the vectors, (n, width), or a seeded sample of many, and add them."""
         if not len(self):
-            self._index = None  # an emptied index is trained anew
+            self._index = None  # an empty index is trained again
         super().build(ids, items)
 
     def _add(self, ids: Ids, vectors: Vectors) -> None:
         nodes, rows, keys = self._known.assign(vectors, self._next)
         new = self._next + np.arange(len(rows))
-        # Lists and codewords stay as they are first trained.
+        # Lists and codewords are trained once.
         index = self._train(vectors[rows]) if self._index is None else self._index
         try:
             with threads(self.threads):
                 index.add_with_ids(vectors[rows], new)
-        except BaseException:  # stopped half way, by Ctrl-C, say
+        except BaseException:  # also if interrupted
             index.remove_ids(new)
             raise
         self._index, self._next = index, self._next + len(new)
@@ -99,12 +104,12 @@ class IVFPQ(VectorIndex):
     def _train(self, vectors: Vectors) -> Any:
         faiss = faiss_module()
         count = len(vectors)
-        lists = self.lists or max(1, min(int(4 * math.sqrt(count)), count // POINTS_A_CENTROID))
-        needed = POINTS_A_CENTROID * max(lists, 256)
+        lists = self.lists or max(1, min(int(4 * math.sqrt(count)), count // POINTS_PER_CENTROID))
+        needed = POINTS_PER_CENTROID * max(lists, 256)
         if count < needed:
             raise TooFewPoints(
                 f"{count} distinct vectors are too few to train {lists} lists and 256 codewords:"
-                f" {needed} are needed. Take kind flat or hnsw"
+                f" {needed} are needed. Use kind flat or hnsw"
             )
         quantizer = faiss.IndexFlatIP(self.width)
         index = faiss.IndexIVFPQ(
@@ -112,15 +117,15 @@ class IVFPQ(VectorIndex):
         )
         index.cp.seed = index.pq.cp.seed = self.seed + 1
         rng = np.random.default_rng(self.seed)
-        most = SAMPLE * max(lists, 256)
+        most = _SAMPLE * max(lists, 256)
         if count > most:
             vectors = vectors[np.sort(rng.choice(count, most, replace=False))]
         with threads(self.threads):
             index.train(vectors)
         return index
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids, and the vectors of which none is left."""
         gone = self._groups.remove(ids)
         if len(gone):
             self._index.remove_ids(gone)
@@ -157,9 +162,9 @@ class IVFPQ(VectorIndex):
         return {"next": self._next}
 
     def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
-        # Copies, so that the file isn't kept mapped beside what FAISS holds of it.
+        # Copies, so that the file does not stay mapped.
         ids = np.array(np.frombuffer(sections["ids"], np.int64))
-        if header["format"] < 2:  # a node for each id, with its number; what is added is apart
+        if header["format"] < 2:  # one node per id, with its number
             nodes, self._next = ids, int(ids.max(initial=-1)) + 1
             if self._next > 2**62:
                 raise NotAnIndex(

@@ -11,13 +11,13 @@ from indexes.tokens import normalise
 
 OTHER = "other"
 _UNSPACED = {"Hani": "chinese", "Kana": "japanese", "Hang": "korean"}
-_KANA_SHARE = 0.05  # of the characters of a Japanese text many more are kana; a loan word has few
+_KANA_SHARE = 0.05  # Japanese texts have many more; a loan word has few
 
 
 def language_of(text: str) -> str:
-    """The language of most of a text: a name in lower case, or "other".
+    """Return the main language of a text: a name in lower case, or "other".
 
-    Words are counted, and single characters of scripts written without spaces. Cyrillic counts as
+    Words are counted, and characters of scripts without spaces. Cyrillic counts as
     Russian and Devanagari as Hindi; Latin script is English unless
     `indexes.stopwords.latin_language` finds enough evidence of another language.
     """
@@ -41,7 +41,7 @@ def language_of(text: str) -> str:
 
 @cache
 def _patterns() -> dict[str, Any]:
-    """What is counted of each script; on a draw the first one wins."""
+    """What is counted of each script; the first one wins a tie."""
     import regex
 
     return {

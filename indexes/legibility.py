@@ -1,4 +1,4 @@
-"""How much of a text a model's vocabulary can spell: what fusion trusts a dense leg by."""
+"""The share of a text that a model's vocabulary covers, by which fusion weights a dense leg."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ _UNKNOWN = ("[UNK]", "<unk>")
 
 @lru_cache(maxsize=4096)
 def legibility(text: str, folder: Path) -> float:
-    """The share of a text's pieces that a model has learned as a word or the start of one, 0 to 1.
+    """Return the share of a text's pieces that are known words or beginnings of words, 0 to 1.
 
-    A model trained on one language cuts the words of another into letters, or finds none of their
-    characters in its vocabulary; its vectors are then worth little. Of the pieces with a letter or
-    digit, those count as read that are known and are the first of their word; in scripts without
-    spaces every known piece does. 1 for a text without letters, and for a model whose folder holds
-    no tokenizer.json, of which nothing is known.
+    A model of one language splits the words of another into letters or does not know their
+    characters, and its vectors of them are poor. Of the pieces with a letter or digit, those count
+    that are known and the first of their word; in scripts without spaces, all known ones. 1 for a
+    text without letters, and for a model without tokenizer.json.
     """
     tokenizer, unknown = _tokenizer(folder)
     if tokenizer is None:

@@ -1,4 +1,4 @@
-"""BM25 over a large store that doesn't change: bm25s, memory-mapped."""
+"""BM25 over a large store without changes: bm25s, memory-mapped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
-from indexes.base import Hits, Ids, Index, as_ids, as_k, check_texts, in_order
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import (
+    Hits,
+    Ids,
+    Index,
+    IndexingError,
+    NotAnIndex,
+    as_ids,
+    as_k,
+    check_texts,
+    in_order,
+    no_hits,
+)
 from indexes.files import Write, read_index, write_index
 from indexes.tokens import MultilingualTokens
 
@@ -30,15 +41,15 @@ def _bm25s() -> Any:
 
 
 _TOKENS_SINCE = 2
-"""The first index format whose tokens are cut as queries are cut now."""
+"""The first index format with the present tokens."""
 
 
 class Lexical(Index[Sequence[str]]):
-    """Texts by BM25 (`lucene`: idf never negative), tokens and scores those of `retrievers.bm25`.
+    """Texts by BM25 (`lucene`: idf never negative), with tokens and scores of `retrievers.bm25`.
 
-    Every term's weight in every text is computed once, so a search only adds; the store can't be
+    The weight of every term in every text is computed when the index is built, which cannot be
     changed afterwards. A text that shares no term with a query is no hit. As in the retriever, a
-    query that is all stopwords is scored with its stopwords, for which a second table is kept.
+    query of stopwords only is scored with them, in a second table.
     """
 
     kind = "bm25s"
@@ -56,19 +67,19 @@ class Lexical(Index[Sequence[str]]):
     def __len__(self) -> int:
         return len(self._ids)
 
+    @override
     def build(self, ids: ArrayLike, items: Sequence[str]) -> None:
-        """Fill the empty index; an index that holds something refuses."""
         check_texts(items)
         given = as_ids(ids, len(items))
         if len(self):
-            raise IndexingError("a bm25s index can't be added to. Build a new one")
+            raise IndexingError("a bm25s index cannot be changed. Build a new one")
         both = [self.tokens(text) for text in items]
         self._content = _Table.build([tokens.content for tokens in both], self.k1, self.b)
         self._every = _Table.build([tokens.every for tokens in both], self.k1, self.b)
         self._ids = given
 
+    @override
     def search(self, queries: Sequence[str], k: int) -> list[Hits]:
-        """The best `k` of the texts that share a term with the query."""
         check_texts(queries)
         wanted, found = as_k(k), []
         for query in queries:
@@ -79,17 +90,17 @@ class Lexical(Index[Sequence[str]]):
                 None if table is None else table.scores(tokens.content if content else tokens.every)
             )
             if scores is None:
-                found.append(Hits(np.empty(0, np.int64), np.empty(0, np.float32)))
+                found.append(no_hits())
                 continue
             places = np.flatnonzero(scores > 0)
-            if len(places) > wanted:  # all that tie at the cut stay in until ids decide
+            if len(places) > wanted:  # all ties at position k, which ids break
                 least = np.partition(scores[places], -wanted)[-wanted]
                 places = places[scores[places] >= least]
             found.append(in_order(self._ids[places], scores[places], wanted))
         return found
 
+    @override
     def save(self, path: Path) -> None:
-        """Write it as one file (`indexes.files`)."""
         parts: dict[str, NDArray[Any] | bytes] = {"ids": self._ids}
         for name, table in (("content", self._content), ("every", self._every)):
             if table is not None:
@@ -111,13 +122,13 @@ class Lexical(Index[Sequence[str]]):
     def load(cls, path: Path) -> Self:
         """Map the index at `path`; only the vocabulary is read into memory.
 
-        Raises NotAnIndex for a damaged file, and for one whose tokens are cut otherwise.
+        Raises NotAnIndex for a damaged file, and for one with the tokens of an earlier version.
         """
         header, sections = read_index(path, cls.kind)
         if header["format"] < _TOKENS_SINCE:
             raise NotAnIndex(
-                f"{path}: its tokens are those of an earlier recallbed, and queries would be cut"
-                " otherwise. Build it again"
+                f"{path}: its tokens are those of an earlier version and do not match queries."
+                " Build it again"
             )
         index = cls(**header["settings"])
         index._ids = np.frombuffer(sections["ids"], np.int64)
@@ -144,18 +155,17 @@ def _write(data: NDArray[Any] | bytes, write: Write) -> None:
 
 
 class _Table:
-    """bm25s over token lists. Its weights lack BM25's constant factor k1 + 1, put back here."""
+    """bm25s over token lists, with BM25's factor k1 + 1, which its weights lack."""
 
     def __init__(self, engine: Any, k1: float) -> None:
         self._engine, self._factor = engine, np.float32(k1 + 1)
 
     @classmethod
     def build(cls, texts: Sequence[Sequence[str]], k1: float, b: float) -> _Table | None:
-        """None where there is no token at all."""
         if not any(texts):
             return None
         engine = _bm25s().BM25(k1=k1, b=b, method="lucene")
-        # Numbered alphabetically, so that equal texts in any order make equal sums.
+        # Numbered alphabetically, so that sums do not depend on the order of the texts.
         words = sorted({token for text in texts for token in text})
         number = {word: i for i, word in enumerate(words)}
         numbered = [[number[token] for token in text] for text in texts]
@@ -179,7 +189,7 @@ class _Table:
         return list(self._engine.vocab_dict)
 
     def scores(self, tokens: Sequence[str]) -> NDArray[np.float32] | None:
-        """One score a text; None where no token is known."""
+        """One score per text; None if no token is known."""
         vocabulary = self._engine.vocab_dict
         numbers = sorted(vocabulary[token] for token in tokens if token in vocabulary)
         if not numbers:

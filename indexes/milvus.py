@@ -1,7 +1,6 @@
-"""A vector database behind the contract of an index: Milvus, embedded or a cluster.
+"""Milvus as an index: a file of Milvus Lite, or a server or cluster by its address.
 
-The same code serves a file of Milvus Lite and the address of a server. It is the way past one
-machine: docs/scale.md says when, how, and what a cluster of which size holds.
+See docs/scale.md for when to use it and for the size of a cluster.
 """
 
 from __future__ import annotations
@@ -12,26 +11,31 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from typing_extensions import override
 
 from indexes.base import (
     Hits,
     Ids,
+    IndexingError,
     MutableIndex,
+    NotAnIndex,
+    RepeatedId,
+    ServerUnavailable,
+    UnknownId,
     Vectors,
     as_ids,
     as_k,
     as_vectors,
     check_texts,
     in_order,
+    no_hits,
     refuse_filled,
 )
-from indexes.errors import IndexingError, NotAnIndex, RepeatedId, ServerUnavailable, UnknownId
 from indexes.files import read_header, write_index
 from indexes.groups import digests
 from indexes.tokens import MultilingualTokens
@@ -39,15 +43,15 @@ from recallbed.harness.secret import Secret
 
 Structure = Literal["FLAT", "IVF_FLAT", "HNSW"]
 MOST_HITS = 16_384
-"""The largest k that Milvus takes."""
+"""The largest k that Milvus accepts."""
 LONGEST_TEXT = 65_535
 """Bytes of a text that a VARCHAR field holds."""
 _BATCH, _BATCH_BYTES = 2_000, 16 * 2**20
-"""Rows and bytes that one message carries at most; a server takes 64 MB."""
+"""Maximum rows and bytes of a message; a server accepts 64 MB."""
 _BUILD = {"FLAT": {}, "IVF_FLAT": {"nlist": 1024}, "HNSW": {"M": 32, "efConstruction": 100}}
 _FIELDS = {"vector": "IP", "sparse": "BM25"}
 _SAVED = ("address", "collection", "structure", "effort")
-_AWAY = (
+_UNAVAILABLE = (
     *("should create connection first", "Fail connecting", "illegal connection params"),
     *("server unavailable", "UNAVAILABLE", "Open local milvus failed", "closed channel"),
 )
@@ -74,18 +78,17 @@ def _pymilvus() -> Any:
 
 
 class Milvus(MutableIndex[Vectors]):
-    """A collection of vectors, each with a text if one is given, in Milvus.
+    """A collection of vectors in Milvus, each with an optional text.
 
-    `address` is a file name ending in .db (Milvus Lite, of one process at a time) or a server's
-    `http://host:port`; a token comes from $MILVUS_TOKEN, is written nowhere, and with
-    `send_token=False` is not sent. `structure` is what
-    Milvus searches vectors by; `effort` its ef or nprobe. Texts are searched by Milvus's own BM25
-    over the house's tokens.
+    `address` is a file name ending in .db (Milvus Lite, one process at a time) or a server's
+    `http://host:port`. A token is read from $MILVUS_TOKEN and never written; with
+    `send_token=False` it is not sent. `structure` is Milvus's index type for vectors, `effort` its
+    ef or nprobe. Texts are searched by Milvus's BM25 over our tokens.
 
-    Memories with one vector and one text are one row, the node, with the id of the first; the
-    others' ids are rows of a second collection, NAME_repeats, made when it is needed. Otherwise
-    copies of a vector would cut a graph apart. A node whose own id is removed while others have it
-    is marked there by the id -1 - node. A collection of an earlier version has a row for each id.
+    Memories with equal vector and text are one row, the node, with the id of the first; the ids of
+    the others are rows of a second collection, NAME_repeats, created when needed. Otherwise copies
+    of a vector would disconnect a graph. A node whose own id is removed while others use it is
+    marked there by the id -1 - node. A collection of an earlier version has a row for each id.
 
     Raises ServerUnavailable if nothing answers. Milvus chooses among equal scores at position k, so
     `exact` is not promised even for FLAT.
@@ -110,7 +113,7 @@ class Milvus(MutableIndex[Vectors]):
         self.address, self._send_token = address, send_token and "://" in address
         if not self._local and (set("@?#") & set(address) or _token().shows_in(address)):
             raise IndexingError(
-                "an address with a password or a token in it would be written down. Put"
+                "an address must not contain a password or token, since it is saved. Put"
                 " user:password, or a token, into $MILVUS_TOKEN"
             )
         self.width, self.model, self.collection = width, model, collection
@@ -122,8 +125,11 @@ class Milvus(MutableIndex[Vectors]):
 
     # --- the connection
 
-    def _call(self, ask: Callable[[Any], Any]) -> Any:
-        """Ask the server; connect anew, once, where the connection was lost."""
+    def _call(self, method: str, *values: Any, **options: Any) -> Any:
+        """Call a method of the client; connect again, once, if the connection was lost."""
+        return self._ask(lambda client: getattr(client, method)(*values, **options))
+
+    def _ask(self, ask: Callable[[Any], Any]) -> Any:
         failure = _pymilvus().MilvusException
         for last in (False, True):
             try:
@@ -134,16 +140,16 @@ class Milvus(MutableIndex[Vectors]):
                     if self._repeats:
                         self._client().load_collection(self._others)
                     continue
-                if not any(words in str(error) for words in _AWAY):
+                if not any(words in str(error) for words in _UNAVAILABLE):
                     raise IndexingError(
-                        f"{self.address}: Milvus says: {self._brief(error)}"
+                        f"{self.address}: Milvus reports: {self._brief(error)}"
                     ) from None
                 _clients.pop(self._place, None)
                 self._known = False
                 if last:
                     hint = _doubt(Path(self.address)) if self._local else ""
                     raise ServerUnavailable(
-                        f"{self.address}: Milvus can't be reached{hint}: {self._brief(error)}"
+                        f"{self.address}: Milvus cannot be reached{hint}: {self._brief(error)}"
                     ) from None
         raise AssertionError
 
@@ -166,23 +172,23 @@ class Milvus(MutableIndex[Vectors]):
                 )
             except (OSError, RuntimeError, ValueError) as error:
                 raise ServerUnavailable(
-                    f"{self.address}: can't be opened ({self._brief(error)})"
+                    f"{self.address}: cannot be opened ({self._brief(error)})"
                 ) from None
         return _clients[self._place]
 
     def _brief(self, error: Exception) -> str:
-        """What an error says, without the token, and why that may not have been sent."""
-        words = " ".join(str(getattr(error, "message", None) or error).split())
-        brief = _token().masked(words)[:200]
+        """The message of an error without the token, and why the token may not have been sent."""
+        line = " ".join(str(getattr(error, "message", None) or error).split())
+        brief = _token().masked(line)[:200]
         if self._local or self._send_token or not _token().value:
             return brief
         return (
-            f"{brief}. $MILVUS_TOKEN was not sent, since a file names this address. If it is yours,"
-            " give it with --address"
+            f"{brief}. $MILVUS_TOKEN was not sent, because the address was read from a file. If you"
+            " trust it, give it with --address"
         )
 
     def close(self) -> None:
-        """Give the file, or the connection, free; the next call opens it again."""
+        """Release the file or the connection; the next call opens it again."""
         client = _clients.pop(self._place, None)
         if client is None:
             return
@@ -192,12 +198,12 @@ class Milvus(MutableIndex[Vectors]):
 
             server_manager_instance.release_server(self.address)
 
-    def _there(self) -> bool:
-        """Whether the collection exists; it is made by the first `add`."""
+    def _exists(self) -> bool:
+        """Whether the collection exists; the first `add` creates it."""
         if not self._known:
-            self._known = bool(self._call(lambda c: c.has_collection(self.collection)))
+            self._known = bool(self._call("has_collection", self.collection))
             if self._known:
-                self._call(self._check_width)
+                self._ask(self._check_width)
         return self._known
 
     def _check_width(self, client: Any) -> None:
@@ -269,7 +275,7 @@ class Milvus(MutableIndex[Vectors]):
     # --- contents
 
     def __len__(self) -> int:
-        if not self._there():
+        if not self._exists():
             return 0
         nodes = self._count(self.collection, "id >= 0")
         if not self._repeats:
@@ -278,19 +284,19 @@ class Milvus(MutableIndex[Vectors]):
         return nodes + others - marked
 
     def _count(self, collection: str, which: str) -> int:
-        found = self._call(partial(_query, collection, which, ["count(*)"], None))
+        found = self._call("query", collection, filter=which, output_fields=["count(*)"])
         return int(found[0]["count(*)"])
 
+    @override
     def build(self, ids: ArrayLike, items: Vectors) -> None:
-        """Fill an empty collection."""
         refuse_filled(self)
         self.add(ids, items)
 
     def add(self, ids: ArrayLike, items: Vectors, texts: Sequence[str] | None = None) -> None:
-        """Take up more vectors, and their texts for `search_text` and `search_hybrid`.
+        """Add vectors, and their texts for `search_text` and `search_hybrid`.
 
-        What can be checked is checked before anything is sent. Rows go in several messages; where
-        the server fails between two, those before are taken back, as far as it still answers.
+        Everything is checked before anything is sent. Rows are sent in several messages; if the
+        server fails between two, the earlier ones are deleted if it still answers.
         """
         vectors = as_vectors(items, self.width, model=self.model)
         given = as_ids(ids, len(vectors))
@@ -307,8 +313,8 @@ class Milvus(MutableIndex[Vectors]):
         held = self._held(given)
         if held:
             raise RepeatedId(f"id {min(held)} is in the index already. Remove it first")
-        if not self._there():
-            self._call(self._make)
+        if not self._exists():
+            self._ask(self._make)
         keys = [_key(vector, text) for vector, text in zip(vectors, kept, strict=True)]
         nodes, there = self._nodes(given, keys)
         sent: list[int] = []
@@ -321,14 +327,14 @@ class Milvus(MutableIndex[Vectors]):
                     | ({"key": keys[i]} if self._keyed else {})
                     for i in (new[j] for j in part)
                 ]
-                sent += [row["id"] for row in rows]  # before: an answer may get lost
-                # Upserting, a message that is sent again after a lost answer changes nothing.
-                self._call(partial(_upsert, self.collection, rows))
+                sent += [row["id"] for row in rows]  # before: a reply may get lost
+                # An upsert that is sent again after a lost reply changes nothing.
+                self._call("upsert", self.collection, rows)
             repeats = {int(i): node for i, node in zip(given, nodes, strict=True) if i != node}
             sent += repeats
             self._mark(repeats)
             back = [-1 - int(i) for i, node in zip(given, nodes, strict=True) if i == node]
-            if self._repeats:  # a node whose own id comes back
+            if self._repeats:  # a node whose own id is added again
                 self._delete(self._others, back)
         except BaseException:
             if sent:
@@ -338,32 +344,32 @@ class Milvus(MutableIndex[Vectors]):
             raise
 
     def _nodes(self, given: Ids, keys: Sequence[str]) -> tuple[list[int], set[int]]:
-        """The node of each id, and which nodes are there already."""
+        """The node of each id, and the nodes that already exist."""
         if not self._keyed:
             return [int(i) for i in given], set()
         known: dict[str, int] = {}
         for part in _parts(sorted(set(keys)), _BATCH):
             which = f"key in {json.dumps(part)}"
-            rows = self._call(partial(_query, self.collection, which, ["id", "key"], None))
+            rows = self._call("query", self.collection, filter=which, output_fields=["id", "key"])
             known |= {row["key"]: int(row["id"]) for row in rows}
         there = set(known.values())
         taken = self._rows_of(self.collection, given.tolist()) if self._repeats else {}
         for number, key in zip(given.tolist(), keys, strict=True):
-            # The id of a node that others still have can't be that of a new one.
+            # A new node cannot have the id of a node that others still use.
             free = number not in taken
             known.setdefault(key, number if free else -2 - secrets.randbelow(2**62))
         return [known[key] for key in keys], there
 
     def _mark(self, nodes: Mapping[int, int]) -> None:
-        """Write ids behind their nodes, or marks of nodes without their own id."""
+        """Store repeated ids with their nodes, or marks of nodes without their own id."""
         if nodes and not self._repeats:
-            self._call(self._make_others)
+            self._ask(self._make_others)
         for part in _parts(list(nodes), _BATCH):
             rows = [{"id": i, "node": nodes[i], "unused": [0.0, 0.0]} for i in part]
-            self._call(partial(_upsert, self._others, rows))
+            self._call("upsert", self._others, rows)
 
+    @override
     def remove(self, ids: ArrayLike) -> None:
-        """Forget these ids."""
         given = as_ids(ids, np.size(ids))
         unknown = set(given.tolist()) - self._held(given)
         if unknown:
@@ -386,39 +392,40 @@ class Milvus(MutableIndex[Vectors]):
         self._delete(self._others, [-1 - node for node in empty])
 
     def _behind(self, nodes: Sequence[int], most: int) -> dict[int, list[int]]:
-        """Ids behind each node, its own left out; all, or at least `most` of them."""
+        """Repeated ids of each node, without its own; all, or at least `most` of them."""
         found: dict[int, list[int]] = {node: [] for node in nodes}
         for part in _parts(nodes, _BATCH):
-            which = f"id >= 0 and node in {part}"
-            rows = self._call(partial(_query, self._others, which, ["id", "node"], MOST_HITS))
-            if len(rows) == MOST_HITS:  # maybe not all
-                rows = []
-                for node in part:
-                    which = f"id >= 0 and node == {node}"
-                    ask = partial(_query, self._others, which, ["id", "node"], most)
-                    rows += self._call(ask)
+            rows = self._query_repeats(f"id >= 0 and node in {part}", MOST_HITS)
+            if len(rows) == MOST_HITS:  # possibly not all
+                each = [self._query_repeats(f"id >= 0 and node == {node}", most) for node in part]
+                rows = sum(each, [])
             for row in rows:
                 found[int(row["node"])].append(int(row["id"]))
         return found
 
+    def _query_repeats(self, which: str, limit: int) -> list[Any]:
+        fields = ["id", "node"]
+        found = self._call("query", self._others, filter=which, output_fields=fields, limit=limit)
+        return list(found)
+
     def _delete(self, collection: str, ids: Sequence[int]) -> None:
         for part in _parts(ids, _BATCH):
-            self._call(partial(_delete, collection, part))
+            self._call("delete", collection, ids=part)
 
     def _rows_of(
         self, collection: str, ids: Sequence[int], fields: Sequence[str] = ("id",)
     ) -> dict[int, Any]:
-        """The rows of those of `ids` that a collection holds, by id."""
+        """The rows of a collection with these ids, by id."""
         asked = ["id", "node"] if collection == self._others else list(fields)
         found: dict[int, Any] = {}
         for part in _parts(ids, _BATCH):
-            rows = self._call(partial(_get, collection, part, asked))
+            rows = self._call("get", collection, ids=part, output_fields=asked)
             found |= {int(row["id"]): row for row in rows}
         return found
 
     def _held(self, ids: Ids) -> set[int]:
-        """Which of `ids` the collection holds."""
-        if not self._there():
+        """The subset of `ids` that the collection holds."""
+        if not self._exists():
             return set()
         found = set(self._rows_of(self.collection, ids.tolist()))
         if self._repeats:
@@ -427,11 +434,11 @@ class Milvus(MutableIndex[Vectors]):
         return found
 
     def held(self, ids: ArrayLike) -> set[int]:
-        """Which of `ids` the collection holds, for a copy that goes on where it stopped."""
+        """Return the subset of `ids` that the collection holds, so that a copy can be resumed."""
         return self._held(as_ids(ids, np.size(ids)))
 
     def rows(self, ids: Sequence[int]) -> dict[int, tuple[str, Vectors]]:
-        """Text and vector, (width,), of those of `ids` that are there."""
+        """Return text and vector, (width,), of those of `ids` that the collection holds."""
         held = self._held(np.asarray(ids, np.int64)) if len(ids) else set()
         node = {i: i for i in held}
         if self._repeats:
@@ -446,18 +453,17 @@ class Milvus(MutableIndex[Vectors]):
 
     # --- search
 
+    @override
     def search(self, queries: Vectors, k: int) -> list[Hits]:
-        """About the best `k` for each row of `queries`, by inner product."""
         asked = as_vectors(queries, self.width, "query vector", self.model)
         return self._search("vector", asked, k)
 
     def search_text(self, queries: Sequence[str], k: int) -> list[Hits]:
-        """The best `k` texts for each query by BM25; only those that share a term with it."""
+        """Return the best `k` texts for each query by BM25, of those that share a term with it."""
         check_texts(queries)
         terms = [self._terms(query) for query in queries]
         found = iter(self._search("sparse", [words for words in terms if words], k))
-        nothing = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
-        return [next(found) if words else nothing for words in terms]
+        return [next(found) if words else no_hits() for words in terms]
 
     def search_hybrid(
         self,
@@ -467,10 +473,10 @@ class Milvus(MutableIndex[Vectors]):
         rrf_k: int = 60,
         weights: tuple[float, float] | None = None,
     ) -> list[Hits]:
-        """The best `k` of vector and text search together, fused by Milvus.
+        """Return the best `k` of vector and text search, fused by Milvus.
 
-        By reciprocal ranks, or, with `weights` from 0 to 1 of the vector's and the text's score,
-        by the weighted sum of both, each mapped into 0 to 1 by Milvus (an arctangent).
+        By reciprocal ranks; with `weights` (vector, text) from 0 to 1, by the weighted sum of the
+        scores, each mapped into 0 to 1 by Milvus (an arctangent).
         """
         pymilvus = _pymilvus()
         if weights is not None and not all(0 <= weight <= 1 for weight in weights):
@@ -486,7 +492,7 @@ class Milvus(MutableIndex[Vectors]):
             raise IndexingError(f"{len(asked)} query vectors for {len(texts)} texts")
         wanted = self._most(k)
         if not wanted:
-            return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
+            return [no_hits() for _ in asked]
         found, request = [], pymilvus.AnnSearchRequest
         for vector, text in zip(asked, texts, strict=True):
             words = self._terms(text)
@@ -498,18 +504,25 @@ class Milvus(MutableIndex[Vectors]):
                 request([words], "sparse", self._parameters("sparse", wanted), wanted),
             ]
             more = {"ranker": ranker, "limit": wanted, "output_fields": ["id"]}
-            [rows] = self._call(partial(_hybrid, self.collection, requests, more))
+            [rows] = self._call("hybrid_search", self.collection, requests, **more)
             found += self._ids_of([_hits(rows, wanted)], wanted)
         return found
 
     def _search(self, field: str, asked: Any, k: int) -> list[Hits]:
         wanted = self._most(k)
         if not wanted:
-            return [Hits(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in asked]
+            return [no_hits() for _ in asked]
         found: list[Hits] = []
         for part in _parts(asked, max(1, 200_000 // wanted)):
-            more = {"limit": wanted, "search_params": self._parameters(field, wanted)}
-            rows = self._call(partial(_search, self.collection, field, part, more))
+            rows = self._call(
+                "search",
+                self.collection,
+                data=part,
+                anns_field=field,
+                output_fields=["id"],
+                limit=wanted,
+                search_params=self._parameters(field, wanted),
+            )
             nodes = [_hits(one, wanted, lexical=field == "sparse") for one in rows]
             found += self._ids_of(nodes, wanted)
         return found
@@ -535,8 +548,8 @@ class Milvus(MutableIndex[Vectors]):
 
     def _most(self, k: int) -> int:
         if as_k(k) > MOST_HITS:
-            raise IndexingError(f"k {k}: Milvus gives {MOST_HITS} hits at most")
-        return int(k) if self._there() else 0
+            raise IndexingError(f"k {k}: Milvus returns at most {MOST_HITS} hits")
+        return int(k) if self._exists() else 0
 
     def _parameters(self, field: str, k: int) -> dict[str, Any]:
         effort = {"HNSW": {"ef": max(self.effort, k)}, "IVF_FLAT": {"nprobe": self.effort}}
@@ -544,7 +557,7 @@ class Milvus(MutableIndex[Vectors]):
         return {"metric_type": _FIELDS[field], "params": chosen}
 
     def _terms(self, text: str) -> str:
-        """The house's tokens, spelt so that Milvus's standard tokenizer leaves each whole."""
+        """Our tokens, spelled so that Milvus's standard tokenizer does not split them."""
         tokens = self.tokens(text)
         return " ".join(
             token if token.isascii() and token.isalnum() else f"u{token.encode().hex()}"
@@ -553,9 +566,9 @@ class Milvus(MutableIndex[Vectors]):
 
     # --- as a file
 
+    @override
     def save(self, path: Path) -> None:
-        """Write down where the collection is; Milvus keeps it itself."""
-        self._there()
+        self._exists()
         address = self.address
         if self._local and Path(address).resolve().parent == path.resolve().parent:
             address = Path(address).name  # so that the folder may be moved as a whole
@@ -568,7 +581,7 @@ class Milvus(MutableIndex[Vectors]):
 
     @classmethod
     def load(cls, path: Path, address: str | None = None) -> Self:
-        """The collection that `path` leads to. See `open_index` for `address`."""
+        """Open the collection recorded in `path`. See `open_index` for `address`."""
         header = read_header(path)
         if header["kind"] != cls.kind:
             raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {cls.kind}")
@@ -576,70 +589,40 @@ class Milvus(MutableIndex[Vectors]):
             settings = {name: header["settings"][name] for name in _SAVED}
             named = settings["address"]
             if not (isinstance(named, str) and isinstance(settings["collection"], str)):
-                raise TypeError("address and collection must be texts")
+                raise TypeError("address and collection must be strings")
             if "://" not in named and not Path(named).is_absolute():
                 settings["address"] = str(path.parent / named)
             index = cls(header["width"], header["model"], **settings, send_token=named == address)
         except (KeyError, TypeError) as error:
-            raise NotAnIndex(f"{path}: its header is not one of this index ({error})") from None
-        if not index._there():
-            raise NotAnIndex(
-                f"{path}: there is no collection `{index.collection}` at {index.address}"
-            )
+            raise NotAnIndex(f"{path}: not the header of a Milvus index ({error})") from None
+        if not index._exists():
+            raise NotAnIndex(f"{path}: no collection `{index.collection}` at {index.address}")
         return index
 
 
-# What is asked of a client, as functions that can be asked again after a lost connection.
-
-
-def _upsert(collection: str, rows: list[dict[str, Any]], client: Any) -> Any:
-    return client.upsert(collection, rows)
-
-
-def _delete(collection: str, ids: list[int], client: Any) -> Any:
-    return client.delete(collection, ids=ids)
-
-
-def _get(collection: str, ids: list[int], fields: list[str], client: Any) -> Any:
-    return client.get(collection, ids=ids, output_fields=fields)
-
-
-def _query(collection: str, which: str, fields: list[str], limit: int | None, client: Any) -> Any:
-    more = {} if limit is None else {"limit": limit}
-    return client.query(collection, filter=which, output_fields=fields, **more)
-
-
 def _key(vector: Vectors, text: str) -> str:
-    """What tells a node from others: a digest of vector and text."""
+    """The identity of a node: a digest of vector and text."""
     [digest] = digests(vector[None])
     return hashlib.blake2b(
         bytes(digest).ljust(16, b"\0") + text.encode(), digest_size=16
     ).hexdigest()
 
 
-def _search(collection: str, field: str, asked: Any, more: dict[str, Any], client: Any) -> Any:
-    return client.search(collection, data=asked, anns_field=field, output_fields=["id"], **more)
-
-
-def _hybrid(collection: str, requests: list[Any], more: dict[str, Any], client: Any) -> Any:
-    return client.hybrid_search(collection, requests, **more)
-
-
-def _size(number: int, text: str, words: str) -> int:
-    """The bytes of a text and its terms. Raises IndexingError where Milvus can't hold them."""
+def _size(number: int, text: str, terms: str) -> int:
+    """The bytes of a text and its terms. Raises IndexingError if Milvus cannot hold them."""
     try:
-        sizes = len(text.encode()), len(words.encode())
+        sizes = len(text.encode()), len(terms.encode())
     except UnicodeEncodeError:
-        raise IndexingError(f"text {number} holds half a character (a lone surrogate)") from None
+        raise IndexingError(f"text {number} contains a lone surrogate") from None
     if max(sizes) > LONGEST_TEXT:
         raise IndexingError(
-            f"text {number} takes {max(sizes)} bytes, and Milvus holds {LONGEST_TEXT}. Shorten it"
+            f"text {number} has {max(sizes)} bytes, and Milvus accepts {LONGEST_TEXT}. Shorten it"
         )
     return sum(sizes)
 
 
 def _messages(sizes: Sequence[int]) -> Iterator[range]:
-    """Rows of these sizes in bytes, cut into messages."""
+    """Split rows of these sizes in bytes into messages."""
     start, held = 0, 0
     for i, size in enumerate(sizes):
         if i > start and (held + size > _BATCH_BYTES or i - start == _BATCH):
@@ -658,12 +641,12 @@ def _parts(asked: Any, size: int) -> Iterator[Any]:
 def _hits(rows: Any, k: int, lexical: bool = False) -> Hits:
     ids = np.array([row["id"] for row in rows], np.int64)
     scores = np.array([row["distance"] for row in rows], np.float32)
-    # Milvus Lite gives BM25 as a negative distance, a server as a score.
+    # Milvus Lite returns BM25 as a negative distance, a server as a score.
     return in_order(ids, np.abs(scores) if lexical else scores, k)
 
 
 def _check_place(path: Path) -> None:
-    """Raises IndexingError or NotAnIndex where Milvus Lite can't keep its folder at `path`."""
+    """Raise IndexingError or NotAnIndex if Milvus Lite cannot keep its folder at `path`."""
     if path.suffix != ".db":
         raise IndexingError(f"{path}: a file of Milvus Lite must end in .db")
     if path.is_file():
@@ -673,7 +656,7 @@ def _check_place(path: Path) -> None:
 
 
 def _doubt(path: Path) -> str:
-    """Why Milvus Lite may not open `path`."""
+    """A possible reason why Milvus Lite cannot open `path`."""
     if path.is_file():  # version 2 kept a file, version 3 keeps a folder
-        return " (or is it no database of this version of Milvus Lite?)"
+        return " (or is it a database of another version of Milvus Lite?)"
     return " (or is another process using it?)"

@@ -1,4 +1,4 @@
-"""NLTK's word tokenizer and stemmers without what else `import nltk` imports.
+"""NLTK's word tokenizer and stemmers without the optional imports of `import nltk`.
 
 `import nltk` imports sklearn, scipy, pandas, pyarrow and matplotlib if they are installed: 1.4 s of
 CPU, against 0.3 s without them. Neither tokenizer nor stemmers use them.
@@ -19,7 +19,7 @@ _OPTIONAL = ("matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "twython")
 
 
 class NltkFunctions(NamedTuple):
-    """What is used of NLTK."""
+    """The functions used of NLTK."""
 
     split_words: Callable[[str], list[str]]
     """`NLTKWordTokenizer().tokenize`: needs no data."""
@@ -30,7 +30,7 @@ class NltkFunctions(NamedTuple):
 
 
 class _Hidden(MetaPathFinder):
-    """Makes packages that nltk can do without look absent to the thread that made it."""
+    """Hides optional packages of nltk from the thread that created it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -47,12 +47,12 @@ _loading = threading.Lock()
 
 
 def nltk_functions() -> NltkFunctions:
-    """Load the parts, once.
+    """Return the functions, loaded once.
 
-    If nltk was not loaded before, it is not left in `sys.modules` either: whoever imports it later
-    gets it with all that belongs to it.
+    If nltk was not loaded before, it is removed from `sys.modules`, so that a later import gets it
+    complete.
     """
-    with _loading:  # what one thread takes out of sys.modules, another may be importing
+    with _loading:  # another thread may import what is removed
         return _parts()
 
 

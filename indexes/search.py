@@ -52,23 +52,23 @@ def search(
     from recallbed.harness.terminal import one_line, say, say_json
 
     if (query is None) == (queries is None):
-        raise UserError("give a query, or --queries FILE")
+        raise UserError("give either a query or --queries FILE")
     asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
     opened = IndexedStore(store, address)
     if address is not None and getattr(opened.index, "address", None) != address:
-        raise UserError(f"{store}: is not at {address}. Give the address it was built with")
-    for words, hits in zip(asked, _search(opened, asked, k, by), strict=True):
+        raise UserError(f"{store}: not at {address}. Give the address it was built with")
+    for text, hits in zip(asked, _search(opened, asked, k, by), strict=True):
         memories = opened.texts([int(i) for i in hits.ids])
         rows = [
             {"id": int(i), "score": round(float(score), 6), "text": memories[int(i)].text}
             for i, score in zip(hits.ids, hits.scores, strict=True)
         ]
         if as_json:
-            found = {"query": words, "hits": rows}
+            found = {"query": text, "hits": rows}
             say_json(json.dumps(found, ensure_ascii=False))
             continue
         if len(asked) > 1:
-            say(f"# {one_line(words)}")
+            say(f"# {one_line(text)}")
         for rank, row in enumerate(rows, 1):
             say(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {one_line(row['text'])}")
         if not rows:
@@ -94,7 +94,7 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
     if index.kind == "bm25s":
         return index.search(asked, k)
     if by != "vectors" and index.kind != "milvus":
-        raise UserError(f"--by {by}: needs a milvus store, and this one is {index.kind}")
+        raise UserError(f"--by {by}: needs a store of kind milvus, not {index.kind}")
     if by == "text":
         return index.search_text(asked, k)
     many = len(asked) if len(asked) > 1 else 0
@@ -103,7 +103,7 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
     found = index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
     if by == "both":
         return found
-    # A vector of zeros scores 0 with every memory: nothing was found.
+    # A vector of zeros scores 0 with every memory, which is no hit.
     return [
         hits if vector.any() else no_hits() for hits, vector in zip(found, vectors, strict=True)
     ]

@@ -1,7 +1,6 @@
 """Stopword lists that need no download.
 
-English is the 127-word list that NLTK shipped for most of its life; the others come from the
-package `stop-words` (BSD), which carries them inside.
+English is the former 127-word list of NLTK; the others are in the package `stop-words` (BSD).
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ _ENGLISH_127 = """
 """
 ENGLISH_127 = frozenset(_ENGLISH_127.split())
 
-# What NLTK's word tokenizer cuts off "don't", "I'm", "we've", ...
+# What NLTK's word tokenizer splits from "don't", "I'm", "we've", ...
 CONTRACTIONS = frozenset(("n't", "'m", "'re", "'ve", "'ll", "'d", "'s"))
 
-# The languages of Latin script that are told apart by their stopwords.
+# The languages of Latin script that are distinguished by their stopwords.
 LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
 # The package's Greek and Hebrew lists are not usable: ancient words, and words within quotes.
 BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi"}
 
-# Words of real sentences; a short English text holds one or two stopwords of another language.
+# A short English text has one or two stopwords of another language.
 EVIDENCE = 3
 
 
 @cache
 def stopwords(language: str) -> frozenset[str]:
-    """The stopwords of a language by its English name; empty for one that has no list."""
+    """Return the stopwords of a language by its English name; empty if there is no list."""
     if language == "english":
         return ENGLISH_127
     from stop_words import StopWordError, get_stop_words
@@ -48,11 +47,11 @@ def stopwords(language: str) -> frozenset[str]:
 
 
 def latin_language(words: Iterable[str], default: str = "english") -> str:
-    """The language of words in Latin script: `default`, or one of `LATIN` with enough evidence.
+    """Return the language of words in Latin script: `default`, or one of `LATIN` by evidence.
 
-    Evidence of a language is a distinct word, longer than a letter, that is a stopword of it and
-    not of `default`. Enough is `EVIDENCE` more of them than words that are stopwords of `default`
-    alone. "Owns a red car" is no evidence, though `car` is a stopword of French.
+    Evidence of a language is a distinct word of two letters or more that is a stopword of it and
+    not of `default`; there must be `EVIDENCE` more of them than words that are stopwords of
+    `default` only. "Owns a red car" is no evidence, although `car` is a stopword of French.
     """
     held = {word for word in words if len(word) > 1}
     usual = stopwords(default)

@@ -1,4 +1,4 @@
-"""`python -m indexes.store show` and `prune`: what the embedding store holds, and less of it."""
+"""`python -m indexes.store show` and `prune`: the content of the embedding store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _open(named: str | None) -> EmbeddingStore:
     if path is None:
         raise UserError("no embedding store is in use. Give --store FILE")
     if not path.exists():
-        raise UserError(f"{path}: there is no embedding store here yet")
+        raise UserError(f"{path}: no embedding store exists here yet")
     return EmbeddingStore(path)
 
 
@@ -107,7 +107,7 @@ def prune(
     from recallbed.harness.terminal import say
 
     if sum((older_than is not None, model is not None, everything)) != 1:
-        raise UserError("say what to remove: --older-than DAYS, --model NAME or --all")
+        raise UserError("give what to remove: --older-than DAYS, --model NAME or --all")
     opened = _open(store)
     models = opened.models()
 

@@ -15,10 +15,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The bags of some rows laid end to end.
+    """The concatenated bags of some rows.
 
-    `terms`, (entries,), holds the distinct terms of every row; `ends` and `lengths`, (rows,), say
-    where the entries of each row end and how many tokens it has. `source` leads to the counts.
+    `terms`, (entries,), holds the distinct terms of every row; `ends` and `lengths`, (rows,), are
+    the end of each row's entries and its number of tokens; `source` has the places of the counts.
     """
 
     terms: Ints
@@ -27,14 +27,14 @@ class Gathered:
     source: Ints
 
     def rows_of(self, entries: Ints) -> Ints:
-        """The row that each of these entries belongs to."""
+        """Return the row of each of these entries."""
         return np.searchsorted(self.ends, entries, side="right")
 
 
 class TermBags:
     """Row i holds the distinct terms of text i with their counts, in alphabetical order.
 
-    Alphabetical, so that sums over a row never depend on which text was added first.
+    Alphabetical, so that sums over a row do not depend on the order of adding texts.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class TermBags:
         return len(self.row_of)
 
     def add(self, text: str, tokens: Iterable[str]) -> int:
-        """Add a text that isn't there yet; its row."""
+        """Add a new text; return its row."""
         bag = sorted(Counter(tokens).items())
         row = len(self.row_of)
         start = int(self._ends[row - 1]) if row else 0
         end = start + len(bag)
-        self._terms, self._counts = _room(self._terms, end), _room(self._counts, end)
-        self._ends, self._lengths = _room(self._ends, row + 1), _room(self._lengths, row + 1)
+        self._terms, self._counts = _grown(self._terms, end), _grown(self._counts, end)
+        self._ends, self._lengths = _grown(self._ends, row + 1), _grown(self._lengths, row + 1)
         for at, (term, count) in enumerate(bag, start):
             self._terms[at] = self.vocabulary.setdefault(term, len(self.vocabulary))
             self._counts[at] = count
@@ -65,7 +65,7 @@ class TermBags:
         return row
 
     def gather(self, rows: Sequence[int]) -> Gathered:
-        """The bags of `rows`, in their order; a row may be asked for twice."""
+        """Return the bags of `rows`, in order and with repeats."""
         at = np.asarray(rows, np.int64)
         starts = np.where(at > 0, self._ends[at - 1], 0)
         sizes = self._ends[at] - starts
@@ -75,12 +75,12 @@ class TermBags:
         return Gathered(self._terms[source], ends, self._lengths[at], source)
 
     def counts(self, gathered: Gathered, entries: Ints) -> Ints:
-        """How often the term of each of these entries stands in its row."""
+        """Return the count of each entry's term in its row."""
         return self._counts[gathered.source[entries]]
 
 
-def _room(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """`array`, or a copy of at least `size` with room to grow."""
+def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """`array`, or a larger copy if it has fewer than `size` elements."""
     if size <= len(array):
         return array
     larger = np.zeros(max(2 * len(array), size), array.dtype)

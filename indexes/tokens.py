@@ -1,4 +1,4 @@
-"""What texts become for lexical search. One preparation, for memories and queries alike."""
+"""Tokens of queries and memories for lexical search."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from indexes.stopwords import (
     stopwords,
 )
 
-# Scripts written without spaces, and Hangul, whose particles stick to the word before them.
+# Scripts without spaces, and Hangul, whose particles are attached to the word before them.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
 
 
-# NLTK cuts "can't" and "won't" into these and "n't".
+# NLTK splits "can't" and "won't" into these and "n't".
 _WHOLE = {"ca": "can", "wo": "will", "sha": "shall"}
-# French and Italian articles and pronouns that lean on the next word: l'eau, qu'il, dell'arte.
+# French and Italian articles and pronouns elided before a word: l'eau, qu'il, dell'arte.
 _ELIDED = re.compile(r"((?:jus|lors|puis|quoi)?qu|[cdjlmnst]|(?:d|n)?ell|d?all|sull|un)'(?=\w)")
 # The list of Arabic stopwords is spelled without hamza on its alefs.
 _BARE_ALEF = str.maketrans("أإآ", "ااا")
 
 
 class Tokens(NamedTuple):
-    """`content` without stopwords; `every` with them, for queries that hold nothing else."""
+    """`content` without stopwords; `every` with them, for queries of stopwords only."""
 
     content: tuple[str, ...]
     every: tuple[str, ...]
@@ -49,7 +49,7 @@ class PaperTokens:
     r"""`\w+` lower-cased, the 127 English stopwords removed, Porter stems: the paper's."""
 
     def __call__(self, text: str) -> Tokens:
-        """Tokens of one text."""
+        """Return the tokens of one text."""
         words = re.findall(r"\w+", text.lower())
         return Tokens(
             tuple(_porter(word) for word in words if word not in ENGLISH_127),
@@ -59,14 +59,14 @@ class PaperTokens:
 
 @dataclass(frozen=True)
 class MultilingualTokens:
-    """NLTK's word tokenizer and Snowball stems, made fit for other scripts than Latin.
+    """NLTK's word tokenizer and Snowball stems, extended to scripts other than Latin.
 
     Unicode is normalised (NFKC, case-folded, invisible characters dropped); marks stay with their
     base; scripts without spaces become pairs of characters (grapheme clusters); tokens without a
     letter or digit are dropped. Stems: `language` for Latin script (Porter for English, Snowball
     for the rest), Russian for Cyrillic, Arabic for Arabic, none elsewhere. Stopwords: by script,
     and for Latin script those of `language` (English if it is none of `indexes.stopwords.LATIN`)
-    unless the text has enough evidence of another language (`latin_language`).
+    unless there is enough evidence of another language (`latin_language`).
     """
 
     language: str = "english"
@@ -74,7 +74,7 @@ class MultilingualTokens:
     stop: bool = True
 
     def __call__(self, text: str) -> Tokens:
-        """Tokens of one text."""
+        """Return the tokens of one text."""
         words = _words(normalise(text))
         latin = [word for script, word in words if script == "Latn"]
         barred = _Barred(latin, self.language if self.language in LATIN else "english")
@@ -94,7 +94,7 @@ class MultilingualTokens:
 
 
 class _Barred:
-    """Tells whether a word is a stopword of the text it stands in."""
+    """Whether a word is a stopword of its text."""
 
     def __init__(self, latin: list[str], default: str) -> None:
         self.latin = latin_language(latin, default) if latin else default
@@ -131,8 +131,8 @@ def _invisible() -> Any:
 def _words(text: str) -> list[tuple[str, str]]:
     """(script, word) in order of reading.
 
-    Scripts are named as in ISO 15924, "Zyyy" for digits and the rest; "Cont" marks what was cut
-    off a contraction or elided.
+    Scripts are named as in ISO 15924, "Zyyy" for digits and the rest; "Cont" marks a part
+    of a contraction or an elision.
     """
     tokenize, piece, unspaced, cluster, scripts = _tools()
     found: list[tuple[str, str]] = []
@@ -170,7 +170,7 @@ def _tools() -> tuple[
 ]:
     import regex
 
-    # A run of an unspaced script, or a word: letters, digits, marks, with ' inside it.
+    # Characters of a script without spaces, or a word: letters, digits, marks, ' inside it.
     inside = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
     word = regex.compile(rf"[{UNSPACED}][{UNSPACED}\p{{M}}ー々]*|{inside}+(?:'{inside}+)*")
     meaning = regex.compile(r"[\p{L}\p{N}]")
@@ -195,17 +195,17 @@ def _porter(word: str) -> str:
 def _snowball(language: str, word: str) -> str:
     if language == "english":
         return _porter(word)
-    # A new one for each word: NLTK's Arabic stemmer remembers the word before.
+    # A new one for each word: NLTK's Arabic stemmer keeps state between words.
     return nltk_functions().snowball(language).stem(word) or word
 
 
 def stemmer_languages() -> tuple[str, ...]:
-    """The languages that NLTK's Snowball stemmer knows."""
+    """Return the languages of NLTK's Snowball stemmer."""
     return tuple(name for name in nltk_functions().snowball.languages if name != "porter")
 
 
 def warm_up() -> None:
-    """Load all that is loaded lazily, so that threads find it there."""
+    """Load everything that is loaded lazily, before threads are started."""
     MultilingualTokens()("ready готов جاهز")
     PaperTokens()("ready")
 

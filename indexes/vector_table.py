@@ -1,4 +1,4 @@
-"""Vectors by text (or any key), in memory or, past a bound, in a temporary file that is mapped."""
+"""Vectors by text (or any key), in memory or, above a bound, in a mapped temporary file."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from numpy.typing import NDArray
 
 from recallbed.errors import UserError
 
-_CLAIMED = 1 << 22  # bytes of a file written at once
+_BLOCK_BYTES = 1 << 22  # of a file written at once
 
 
 class VectorTable:
-    """A float32 matrix that grows, one row a distinct text.
+    """A growing float32 matrix, one row per distinct text.
 
-    `max_memory` bounds the bytes of the matrix in memory; a larger one lives in a temporary file,
+    `max_memory` bounds the bytes of the matrix in memory; a larger one is in a temporary file,
     removed with the table or at the end of the process. A copy in a worker maps the same file, and
-    takes a file of its own where it grows.
+    uses its own file if it grows.
     """
 
     def __init__(self, max_memory: int | None = None) -> None:
         self.max_memory = max_memory
         self._row: dict[Hashable, int] = {}
         self._matrix: NDArray[np.float32] | None = None
-        self._file: Path | None = None  # of our own
+        self._file: Path | None = None  # created by this instance
 
     def __contains__(self, text: Hashable) -> bool:
         return text in self._row
@@ -40,19 +40,19 @@ class VectorTable:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the matrix lives in a file."""
+        """Whether the matrix is in a file."""
         return isinstance(self._matrix, np.memmap)
 
     def rows_at_once(self, width: int, bytes_each: int) -> int:
-        """How many rows of `width` numbers the bound has room for; without one, any number."""
+        """Return the number of rows of `width` numbers within the bound, unlimited without one."""
         return sys.maxsize if self.max_memory is None else self.max_memory // (width * bytes_each)
 
     def reserve(self, texts: Sequence[Hashable], width: int) -> NDArray[np.int64]:
-        """Make a row for each of `texts`, distinct and new; gives back their numbers."""
+        """Add a row for each of `texts`, distinct and new; return their numbers."""
         first = len(self._row)
         wanted = first + len(texts)
         if self._matrix is None or wanted > len(self._matrix):
-            # Texts that come one by one find room for some more; a whole run's come at once.
+            # The texts of a run are added at once; further ones are added one by one.
             self._grow(wanted if first == 0 else max(wanted, first * 5 // 4), width)
         for text in texts:
             self._row[text] = len(self._row)
@@ -76,22 +76,22 @@ class VectorTable:
                 os.close(handle)
                 self._file = Path(name)
                 weakref.finalize(self, self._file.unlink, missing_ok=True)
-            # The room is claimed now: a full disk met later, through the map, would be a crash.
+            # Allocated now: a full disk during a write to the map would crash the process.
             with self._file.open("ab") as stream:
-                for start in range(stream.tell(), rows * width * 4, _CLAIMED):
-                    stream.write(bytes(min(_CLAIMED, rows * width * 4 - start)))
+                for start in range(stream.tell(), rows * width * 4, _BLOCK_BYTES):
+                    stream.write(bytes(min(_BLOCK_BYTES, rows * width * 4 - start)))
         except OSError as error:
             if first and self._file is not None:
                 self._file.unlink(missing_ok=True)
                 self._file = None
             raise UserError(
-                f"{tempfile.gettempdir()}: no room for {rows * width * 4 >> 20} MiB of embeddings"
-                f" ({error.strerror}). Free some, set TMPDIR, or raise --max-memory"
+                f"{tempfile.gettempdir()}: no space for {rows * width * 4 >> 20} MiB of embeddings"
+                f" ({error.strerror}). Free some space, set TMPDIR, or raise --max-memory"
             ) from None
         return np.memmap(self._file, np.float32, "r+", shape=(rows, width))
 
     def drop(self, texts: Sequence[Hashable]) -> None:
-        """Take back the last `reserve`, of these texts."""
+        """Undo the last `reserve`, of these texts."""
         for text in texts:
             del self._row[text]
 
@@ -101,12 +101,12 @@ class VectorTable:
         self._matrix[rows] = vectors
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The vectors of rows by number, (len(rows), width), as a copy."""
+        """Return a copy of rows by number, (len(rows), width)."""
         assert self._matrix is not None
         return np.asarray(self._matrix[rows])
 
     def read(self, texts: Sequence[Hashable]) -> NDArray[np.float32]:
-        """The vectors of `texts`, (len(texts), width), as a copy. KeyError for an unknown one."""
+        """Return a copy of the vectors of `texts`, (len(texts), width). Raises KeyError."""
         assert self._matrix is not None
         return np.asarray(self._matrix[[self._row[text] for text in texts]])
 
@@ -118,6 +118,6 @@ class VectorTable:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._file is not None:
-            # Copy on write: a worker that meets a new text changes no one else's file.
+            # Copy on write: a worker does not change the file.
             self._matrix = np.memmap(self._file, np.float32, "c", shape=state["_matrix"])
             self._file = None

@@ -151,7 +151,9 @@ class Retriever(ABC):
                 alone = [self.results([q], [p]) for q, p in zip(queries, pools, strict=True)]
                 return [result for [result] in alone]
             return [_not_scored(error)]
-        return [checked(result, len(pool)) for result, pool in zip(given, pools, strict=True)]
+        return [
+            checked_result(result, len(pool)) for result, pool in zip(given, pools, strict=True)
+        ]
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
         """Called once with all that a run will score, sorted and distinct. An optimisation only."""
@@ -228,7 +230,7 @@ class BatchRetriever(Retriever):
         return result
 
 
-def checked(result: Any, size: int) -> Scored | NotScored:
+def checked_result(result: Any, size: int) -> Scored | NotScored:
     """Return what a retriever gave for a pool of `size`, checked in all its parts."""
     if isinstance(result, RetrieverError):
         return _not_scored(result)

@@ -1,4 +1,9 @@
-"""BM25 over a pool: numpy on term numbers, four variants, texts of any language."""
+"""BM25 over a pool: numpy on term numbers, four variants, texts of any language.
+
+`lucene`: Robertson et al. with idf ln(1 + (N - df + 0.5) / (df + 0.5)), never negative.
+`okapi`, `plus`, `l`: as in rank-bm25 0.2.2 (Trotman et al. 2014, Lv & Zhai 2011), its floor for
+negative idf included, so that equal tokens get equal scores.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from indexes.terms import Gathered, TermBags
 from indexes.tokens import (
@@ -20,18 +26,54 @@ from indexes.tokens import (
     TokenizerName,
     stemmer_languages,
 )
-from indexes.weighting import DELTA, Variant, inverse_document_frequency, saturation
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RunContext, Scored
 from retrievers.registry import register
 
 Floats = NDArray[np.float64]
+Variant = Literal["lucene", "okapi", "plus", "l"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+DELTA: dict[Variant, float] = {"lucene": 0.0, "okapi": 0.0, "plus": 1.0, "l": 0.5}
+
+
+def inverse_document_frequency(
+    variant: Variant, n: int, df: Floats, epsilon: float = 0.25
+) -> Floats:
+    """Return the idf of terms in `df` of `n` documents, shape of `df`; all df must be above 0.
+
+    For `okapi`, `df` must cover every term of the collection: negative values are lifted to
+    `epsilon` times the mean over all of them.
+    """
+    idf: Floats
+    if variant == "lucene":
+        idf = np.log1p((n - df + 0.5) / (df + 0.5))
+    elif variant == "plus":
+        idf = np.log((n + 1) / df)
+    elif variant == "l":
+        idf = np.log((n + 1) / (df + 0.5))
+    else:
+        idf = np.log((n - df + 0.5) / (df + 0.5))
+        idf = np.where(idf < 0, epsilon * math.fsum(idf) / max(len(idf), 1), idf)
+    return idf
+
+
+def saturation(variant: Variant, tf: Floats, norm: Floats, k1: float, delta: float) -> Floats:
+    """Return the weight, before idf, of a term that occurs `tf` times in a document.
+
+    `norm` is 1 - b + b * length / mean length of the document. rank-bm25 0.2.2 multiplies its `l`
+    by tf once more than Lv & Zhai do; the two agree at tf = 1.
+    """
+    if variant == "l":
+        ctd = tf / norm
+        return tf * (k1 + 1) * (ctd + delta) / (k1 + ctd + delta)
+    gain = tf * (k1 + 1) / (tf + k1 * norm)
+    return gain + delta if variant == "plus" else gain
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A collection's figures: documents, mean length in tokens, documents a term stands in."""
+    """A collection: its documents, mean length in tokens, and documents per term, (terms,)."""
 
     n: int
     mean_length: float
@@ -83,14 +125,14 @@ class BM25(Retriever):
         self._bank_texts: Sequence[str] = ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With `scope=bank`, the statistics are those of the run's bank."""
         made = cls(**settings)
         made._bank_texts = sorted({memory.text for memory in run.bank})
         return made
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """The constructor's settings, with the bank's hash where its statistics are used."""
         found = {**super().settings(), "delta": self.delta}
         if self.scope == "bank":
             joined = "\x00".join(self._bank_texts).encode()
@@ -98,12 +140,12 @@ class BM25(Retriever):
         return found
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """True with the bank's statistics."""
         return self.scope == "bank"
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Tokenise every distinct text once."""
         for memory in memories:
             self._row(memory.text)
 
@@ -115,8 +157,8 @@ class BM25(Retriever):
             row = self._content.add(text, tokens.content)
         return row
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """BM25 scores, (len(pool),), and the mask of the memories that hold a query term."""
         rows = [self._row(memory.text) for memory in pool]
         tokens = self.tokens(query)
         if tokens.content or not tokens.every:
@@ -124,12 +166,12 @@ class BM25(Retriever):
         return self.score_terms(tokens.every, rows, self._every)
 
     def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
-        """Scores of the bags `rows` for query `terms`; a term given twice counts twice."""
+        """Score the bags `rows` for query `terms`; a repeated term counts each time."""
         matched = np.zeros(len(rows), np.bool_)
         pool = bags.gather(rows)
         collection = self._statistics(bags, pool)
         known = len(collection.df)
-        numbered = ((bags.vocabulary.get(word, known), n) for word, n in Counter(terms).items())
+        numbered = ((bags.vocabulary.get(term, known), n) for term, n in Counter(terms).items())
         asked = sorted((t, n) for t, n in numbered if t < known and collection.df[t])
         if not asked:
             return Scored(np.zeros(len(rows)), matched)
@@ -143,7 +185,7 @@ class BM25(Retriever):
         norm = np.asarray(1 - self.b + self.b * pool.lengths[at] / collection.mean_length)
         tf = bags.counts(pool, hits).astype(float)
         gain = saturation(self.variant, tf, norm, self.k1, self.delta)
-        # What a term is worth where it doesn't stand: rank-bm25's Plus gives its delta to all.
+        # The score of a term that is missing: rank-bm25's Plus adds its delta to all memories.
         nothing = self.delta if self.variant == "plus" else 0.0
         gained = np.bincount(at, weight[pool.terms[hits]] * (gain - nothing), len(rows))
         matched[at] = True

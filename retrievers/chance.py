@@ -1,4 +1,4 @@
-"""Two retrievers that know nothing. They must score chance; if they don't, the harness leaks."""
+"""Two baselines at chance level; any other result shows that the harness leaks the gold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, RunContext
@@ -16,15 +17,15 @@ from retrievers.registry import register
 
 @register("constant")
 class Constant(Retriever):
-    """The same score for everything: recall@k is exactly k / |pool|."""
+    """The same score for all memories: recall@k is exactly k / |pool|."""
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """Always."""
         return True
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
-        """Zeros, (len(pool),)."""
         return np.zeros(len(pool))
 
 
@@ -36,21 +37,21 @@ class Random(Retriever):
         self.seed = seed
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """The run's seed unless one is set."""
         return cls(**{"seed": run.seed, **settings})
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """The seed."""
         return {"seed": self.seed}
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """Always."""
         return True
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
-        """Hashes as numbers, (len(pool),); equal texts get equal scores."""
         start = hashlib.blake2b(f"{self.seed}\x00{query}\x00".encode(), digest_size=8)
         numbers = []
         for memory in pool:

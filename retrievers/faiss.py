@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
-from indexes.base import Index
-from indexes.choose import kind_for, make_index
-from indexes.faiss_bytes import faiss_module
+from indexes.base import Index, kind_for, make_index
+from indexes.vector_index import faiss_module
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import Scored
@@ -19,14 +19,13 @@ from retrievers.registry import register
 
 @register("faiss")
 class Faiss(Dense):
-    """`dense` through an index; MiniLM unless `model` says otherwise.
+    """`dense` through an index; the default model is MiniLM.
 
-    Pools of up to `exact_up_to` memories are searched exactly, whatever `index` says, and score as
-    `dense` does, so that a memory lost by an index isn't blamed on the model. Larger ones go to
-    `index` (auto, flat, hnsw, ivfpq), which is asked for the best `depth`. These get the scores of
-    `dense`; the others share one score below the lowest, are marked as unmatched, and are counted
-    in the row's repairs as `unreturned`. An index is built for each pool and kept while the pool
-    stays the same: it pays where many queries share one.
+    Pools of up to `exact_up_to` memories are searched exactly, for any `index`, with the scores of
+    `dense`. Larger pools are searched by `index` (auto, flat, hnsw, ivfpq) for the best `depth`,
+    which get the scores of `dense`; all others share one lower score, are unmatched, and are
+    counted in the row's repairs as `unreturned`. The index of a pool is kept for the next query,
+    which saves time if many queries share a pool.
     """
 
     libraries = (*Dense.libraries, "faiss-cpu")
@@ -61,28 +60,25 @@ class Faiss(Dense):
         self._largest: int | None = None
         self._built: tuple[dict[str, int], Index[Any]] | None = None
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """Those of `dense`, and how large pools are searched."""
         own = {"index": self.index, "depth": self.depth, "exact_up_to": self.exact_up_to}
         return {**super().settings(), **own}
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Encode all texts; remember how large a pool of them could be.
-
-        Raises IndexingError where that takes an index of FAISS's and it isn't installed.
-        """
         self._largest = len(memories)
         if not self.pool_independent and self._kind(self._largest) != "flat":
             faiss_module()
         super().prepare(queries, memories)
 
     @property
+    @override
     def pool_independent(self) -> bool:
-        """Whether everything there is would be searched exactly: then pools change no score."""
         return self._largest is not None and self._largest <= self.exact_up_to
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """Truncation, and which index was not needed."""
         found = dict(super().notes())
         if self.pool_independent and self.index in ("hnsw", "ivfpq"):
             found["index"] = f"{self.index} not used: up to {self.exact_up_to} are searched exactly"
@@ -91,8 +87,8 @@ class Faiss(Dense):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_built": None}
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        """Cosines, (len(pool),); a Scored for a pool past `exact_up_to`."""
         if len(pool) <= self.exact_up_to:
             return self._exact(query, pool)
         memories = {self.memory_text(memory): memory for memory in pool}
@@ -100,7 +96,7 @@ class Faiss(Dense):
         [hits] = index.search(self.vectors([self.query_text(query)], "query"), self.depth)
         texts = list(places)
         found = [texts[i] for i in hits.ids]
-        # Once more from the vectors themselves: an index may hold them compressed.
+        # From the vectors themselves, since an index may hold them compressed.
         exact = super().score(query, [memories[text] for text in found])
         known = dict(zip(found, exact.tolist(), strict=True))
         others = float(exact.min()) - 1
@@ -124,9 +120,9 @@ class Faiss(Dense):
         return kind_for(count) if self.index == "auto" else self.index
 
     def _index(self, texts: Mapping[str, Memory]) -> tuple[dict[str, int], Index[Any]]:
-        """The number of each text in the index over them, and that index; kept for the next query.
+        """The number of each text in their index, and that index; kept for the next query.
 
-        It is built in the order of the texts, so a pool's order changes nothing.
+        It is built in sorted order, so that the order of the pool has no effect.
         """
         if self._built is None or self._built[0].keys() != texts.keys():
             ordered = sorted(texts)

@@ -1,9 +1,8 @@
-"""Fusing what several retrievers say of one pool. Pure functions of scores, weights and masks.
+"""Fusion of the scores of several retrievers: pure functions of scores, weights and masks.
 
-A `leg` is one retriever's scores of the pool, shape (n,), with a mask of the positions it found any
-evidence for. A leg adds nothing at a position that it didn't match, whatever its score there, and
-nothing at all where its scores are flat. Sums are exactly rounded, so no result depends on the
-order of the pool.
+A leg is one retriever's scores of the pool, shape (n,), with a mask of the positions it found any
+evidence for. A leg adds nothing at unmatched positions, and nothing at all if its scores are all
+equal. Sums are exactly rounded, so that no result depends on the order of the pool.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ Scale = Literal["minmax", "zscore"]
 
 
 class Leg(NamedTuple):
-    """Scores as they are ranked (float32), and the mask of the positions with any evidence."""
+    """Scores as they are ranked (float32), and the mask of positions with any evidence, (n,)."""
 
     scores: NDArray[np.float32]
     matched: NDArray[np.bool_]
 
 
 def as_leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
-    """A leg of these scores, (n,); all positions are matched where `matched` is None.
+    """Return a leg of `scores`, (n,); with `matched` None, all positions are matched.
 
-    Raises ValueError for scores or a mask of a wrong shape, and scores that aren't finite.
+    Raises ValueError for scores or a mask of a wrong shape, and for scores that are not finite.
     """
     size = np.size(scores)
     values = ranked(scores, size)
@@ -43,18 +42,17 @@ def as_leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
 
 
 def minmax(one: Leg) -> Floats:
-    """(s - min) / (max - min) over the whole pool, (n,); 0 where unmatched or flat.
+    """Return (s - min) / (max - min) over the whole pool, (n,); 0 if unmatched or all equal.
 
-    The minimum is the pool's, not that of the matched: a leg with one hit gives it 1.
+    The minimum is that of the pool, not of the matched: a single hit gets 1.
     """
     return _masked(_above_least(one) / (_spread(one) or 1.0), one)
 
 
 def zscore(one: Leg) -> Floats:
-    """Standard scores over the whole pool, moved so that the lowest is 0; 0 where unmatched.
+    """Return standard scores over the whole pool, (n,), shifted to a minimum of 0; 0 if unmatched.
 
-    Moving a leg by a constant changes no fused order, and lets "nothing" be 0. The deviation is
-    the population's.
+    Shifting a leg by a constant changes no fused order. The deviation is that of the population.
     """
     values = one.scores.astype(np.float64).tolist()
     if not _spread(one):
@@ -65,10 +63,9 @@ def zscore(one: Leg) -> Floats:
 
 
 def ranks(one: Leg) -> Floats:
-    """Ranks among the matched positions, (n,), from 1 for the best; infinite where unmatched.
+    """Return ranks among the matched positions, (n,), 1 for the best; infinite if unmatched.
 
-    Equal scores share the mean of the ranks that they fill: what each would have in expectation,
-    were the tie broken at random.
+    Equal scores share the mean of their ranks, the expectation under random tie order.
     """
     found = np.full(len(one.scores), np.inf)
     scores = one.scores[one.matched]
@@ -80,7 +77,7 @@ def ranks(one: Leg) -> Floats:
 
 
 def weighted_sum(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
-    """The weighted sum of the legs on a common scale, (n,)."""
+    """Return the weighted sum of the legs on a common scale, (n,)."""
     common = {"minmax": minmax, "zscore": zscore}[scale]
     return _sum([weight * common(one) for one, weight in zip(legs, weights, strict=True)])
 
@@ -88,9 +85,9 @@ def weighted_sum(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "
 def reciprocal_rank_fusion(
     legs: Sequence[Leg], weights: Sequence[float], rrf_k: float = 60
 ) -> Floats:
-    """Reciprocal rank fusion, (n,): the sum of weight / (rrf_k + rank) (Cormack et al. 2009).
+    """Return the sum of weight / (rrf_k + rank), (n,) (Cormack et al. 2009).
 
-    The larger the constant `rrf_k`, the more agreement counts against one leg's first place.
+    A larger `rrf_k` gives more weight to agreement and less to the first place of one leg.
     """
     shares = [weight / (rrf_k + ranks(one)) for one, weight in zip(legs, weights, strict=True)]
     return _sum(shares)

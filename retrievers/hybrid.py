@@ -1,4 +1,4 @@
-"""Several retrievers as one: their scores of a pool, fused by a weighted sum or by ranks."""
+"""Hybrid retrieval: the scores of several retrievers, fused by a weighted sum or by ranks."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from retrievers.fusion import Fusion, Leg, Scale, as_leg, reciprocal_rank_fusion
 from retrievers.registry import describe_leg, leg_finder, register
 
 LEXICAL_WEIGHT = 0.02
-"""BM25's share beside a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
+"""Weight of BM25 with a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
 PUBLIC_DEV = "0754c597de0a1c070b9c5045a586d89dce609e71783c29c31c0fc116c1333711"
-"""`Task3File.sha256` of the rows they were fitted on."""
+"""`Task3File.sha256` of the rows that it was fitted on."""
 LEAST_TRUST = 0.05
-"""A leg that can't read the query still orders what no other leg matches."""
+"""Lower bound of trust, so that the leg still orders what no other leg matches."""
 
 
 @register("hybrid")
 class Hybrid(BatchRetriever):
-    """Legs by label (or by registered name), fused.
+    """Fused legs, named by label or registered name.
 
     `fusion` is `weighted` (on the common `scale`, `zscore` or `minmax`) or `rrf`, reciprocal rank
-    fusion with the constant `rrf_k`. `weights` are numbers from 0, one a leg in the order of
-    `legs`; where they are left out, a weighted sum of one BM25 and one dense leg has the weights
-    fitted on dev, and all else has equal ones. With `trust` each leg's weight is multiplied by how
-    well it can read the query (`Retriever.trust`); by default in a weighted sum only.
+    fusion with the constant `rrf_k`. `weights` are numbers from 0, one per leg in the order of
+    `legs`. By default a weighted sum of one BM25 and one dense leg has the weights fitted on dev,
+    and any other fusion equal weights. With `trust` each leg's weight is multiplied by its
+    `Retriever.trust` in the query; by default in a weighted sum only.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Hybrid(BatchRetriever):
         self._legs: tuple[Retriever, ...] = ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its legs."""
         made = cls(**settings)
         if run.leg is not None:
             made._take(run.leg)
@@ -76,7 +76,7 @@ class Hybrid(BatchRetriever):
 
     @classmethod
     def of(cls, legs: Mapping[str, Retriever], **settings: Any) -> Self:
-        """A hybrid of retrievers that are there already; `settings` as for the constructor."""
+        """Return a hybrid of existing retrievers; `settings` as for the constructor."""
         made = cls(",".join(legs), **settings)
         made._take(legs.__getitem__)
         made._arguments = None
@@ -92,14 +92,14 @@ class Hybrid(BatchRetriever):
 
     @property
     def legs(self) -> tuple[Retriever, ...]:
-        """The legs in order; where no run gave them, registered names with default settings."""
+        """The legs in order; outside a run, registered retrievers with default settings."""
         if not self._legs:
             self._take(leg_finder([], RunContext()))
         return self._legs
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One a leg, before trust."""
+        """One weight per leg, before trust."""
         if self._given is not None:
             return self._given
         if self._fitted:
@@ -109,29 +109,29 @@ class Hybrid(BatchRetriever):
 
     @property
     def _fitted(self) -> bool:
-        """Whether there are weights fitted for these legs."""
+        """Whether weights were fitted for these legs."""
         lexical, dense = (any(isinstance(one, kind) for one in self.legs) for kind in (BM25, Dense))
         return self.fusion == "weighted" and len(self.legs) == 2 and lexical and dense
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """How it fuses, and every leg with all that can change its scores."""
         how: dict[str, Any] = {"fusion": self.fusion, "weights": list(self.weights)}
         how |= {"rrf_k": self.rrf_k} if self.fusion == "rrf" else {"scale": self.scale}
         legs = [describe_leg(*one) for one in zip(self.names, self.legs, strict=True)]
         return {**how, "trust": self.use_trust, "legs": legs}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """The notes of its legs, by name."""
         notes = {name: dict(one.notes()) for name, one in zip(self.names, self.legs, strict=True)}
         return {"legs": {name: found for name, found in notes.items() if found}}
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Each leg is told once, however many rows and hybrids it serves."""
         for one in self.legs:
             one.prepare_once(queries, memories)
 
+    @override
     def trust(self, query: str) -> float:
-        """That of the leg that reads the query best."""
         return max(one.trust(query) for one in self.legs)
 
     @override
@@ -185,12 +185,11 @@ class Hybrid(BatchRetriever):
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:
     try:
-        found = tuple(float(word) for word in text.split(","))
+        found = tuple(float(part) for part in text.split(","))
     except ValueError:
         found = ()
     if len(found) != legs or not all(math.isfinite(w) and w >= 0 for w in found) or not any(found):
         raise UserError(
-            f"weights={text}: write a number from 0 for each of the {legs} legs, with commas,"
-            " not all 0"
+            f"weights={text}: give {legs} numbers from 0, one per leg, with commas, not all 0"
         )
     return found

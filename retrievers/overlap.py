@@ -8,9 +8,9 @@ from retrievers import Retriever, register
 
 @register("overlap")
 class Overlap(Retriever):
-    """How many words of the query stand in the memory."""
+    """The number of words of the query that are in the memory."""
 
     def score(self, query: str, pool: Sequence[Memory]) -> list[int]:
-        """Counts of shared lower-case words, (len(pool),)."""
+        """Return counts of shared lower-case words, (len(pool),)."""
         words = set(query.lower().split())
         return [len(words & set(memory.text.lower().split())) for memory in pool]

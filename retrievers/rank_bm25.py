@@ -1,9 +1,11 @@
-"""The package rank-bm25 itself, as oracle and peer of our own BM25."""
+"""The package rank-bm25, to compare our own BM25 with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
+
+from typing_extensions import override
 
 from indexes.tokens import MultilingualTokens, PaperTokens, TokenizerName
 from recallbed.corpus.records import Memory
@@ -13,7 +15,7 @@ from retrievers.registry import register
 
 @register("rank-bm25")
 class RankBM25(Retriever):
-    """rank-bm25's BM25Okapi, BM25Plus or BM25L on our tokens."""
+    """BM25Okapi, BM25Plus or BM25L of the package rank-bm25, on our tokens."""
 
     libraries = ("rank-bm25", "numpy", "nltk", "regex", "stop-words")
 
@@ -23,8 +25,8 @@ class RankBM25(Retriever):
         self.variant = variant
         self.tokens = PaperTokens() if tokens == "paper" else MultilingualTokens()
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Scored:
-        """The package's scores, (len(pool),)."""
         import numpy as np
         import rank_bm25
 

@@ -1,4 +1,4 @@
-"""The contract of a retriever as a test class, for anyone's retriever.
+"""Contract tests for any retriever, as a test class.
 
     from retrievers.testing import RetrieverContract
 
@@ -6,7 +6,7 @@
         def make(self):
             return Mine()
 
-pytest finds the methods; each says in its docstring which promise it holds you to.
+pytest finds the methods; the docstring of each states the requirement that it checks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from recallbed.corpus.records import Memory
-from retrievers.base import Retriever, RetrieverError, Scored
+from retrievers.base import Retriever, Scored, checked_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,10 +46,11 @@ POOL = tuple(
 
 
 def _values(result: object, size: int) -> NDArray[np.float32]:
-    from analysis.metrics import ranked
+    import numpy as np
 
-    assert not isinstance(result, RetrieverError), f"failed with: {result}"
-    return ranked(result.scores if isinstance(result, Scored) else result, size)
+    found = checked_result(result, size)
+    assert isinstance(found, Scored), f"failed: {found.cause}"
+    return np.asarray(found.scores, np.float32)
 
 
 def _score_frozen(frozen: bytes, query: str, pool: Sequence[Memory]) -> object:
@@ -60,21 +61,23 @@ class RetrieverContract(ABC):
     """Subclass it, define `make`, and let pytest run it."""
 
     has_direction = True
-    """Set to False for a retriever that knows nothing of the words, such as a random one."""
+    """False for a retriever that does not read the texts, such as a random one."""
 
     @abstractmethod
     def make(self) -> Retriever:
-        """A fresh, unprepared instance."""
+        """Return a new, unprepared instance."""
 
     def test_length_and_finiteness(self) -> None:
-        """One finite number a memory, for queries in any script and for none of a word."""
+        """One finite number per memory, for queries in any script and without any word."""
         retriever = self.make()
         for query in QUERIES:
             for pool in (POOL, POOL[:1]):
                 _values(retriever.score(query, pool), len(pool))
+        for result in retriever.results(QUERIES, [POOL] * len(QUERIES)):
+            assert isinstance(result, Scored), f"failed: {result.cause}"
 
     def test_direction(self) -> None:
-        """Higher is better: a memory that repeats the query beats one about something else."""
+        """Higher is better: a memory equal to the query scores above an unrelated one."""
         if self.has_direction:
             texts = ("Has a cat called Biscuit", "Prefers green tea over coffee", "Runs on Sundays")
             pool = [Memory(text) for text in texts]
@@ -87,7 +90,7 @@ class RetrieverContract(ABC):
         assert scores[0] == scores[4], "the same text twice in a pool must tie"
 
     def test_unchanged_under_shuffling(self) -> None:
-        """A score belongs to its memory, not to its place."""
+        """A score depends on the memory, not on its position."""
         retriever = self.make()
         order = [3, 0, 6, 2, 5, 4, 1]
         for query in QUERIES:
@@ -96,19 +99,19 @@ class RetrieverContract(ABC):
             assert (straight[order] == shuffled).all(), "scores depend on the order of the pool"
 
     def test_unchanged_under_batching(self) -> None:
-        """`score_batch` gives what `score` gives, one result a query."""
+        """`score_batch` returns the scores of `score`, one result per query."""
         retriever = self.make()
         pools = [POOL, POOL[:3], POOL[2:]]
         batch = retriever.score_batch(QUERIES, pools)
-        assert len(batch) == len(QUERIES), "score_batch must give one result a query"
-        # All of the batch first: a buffer that is used again would hide what it overwrote.
+        assert len(batch) == len(QUERIES), "score_batch must return one result per query"
+        # The whole batch first: a reused buffer would hide what it overwrote.
         found = [_values(result, len(p)) for result, p in zip(batch, pools, strict=True)]
         for query, pool, values in zip(QUERIES, pools, found, strict=True):
             alone = _values(retriever.score(query, pool), len(pool))
             self._close(values, alone, "score_batch differs from score")
 
     def test_unchanged_by_other_queries(self) -> None:
-        """A query scores the same whichever queries were scored before it, and every time."""
+        """The scores of a query do not depend on earlier queries, and do not vary."""
         retriever = self.make()
         retriever.prepare(sorted(QUERIES), sorted({*POOL}, key=lambda m: m.text))
         pools = dict(zip(QUERIES, (POOL, POOL[:3], POOL[2:]), strict=True))
@@ -121,7 +124,7 @@ class RetrieverContract(ABC):
             )
 
     def test_preparing_is_optional(self) -> None:
-        """`prepare` may make it faster, and changes no score, of texts seen or unseen."""
+        """`prepare` changes no score, for prepared texts and for others."""
         prepared = self.make()
         prepared.prepare(sorted(QUERIES[:2]), sorted({*POOL[:4]}, key=lambda m: m.text))
         for query in QUERIES:
@@ -139,7 +142,7 @@ class RetrieverContract(ABC):
         assert (_values(there, len(POOL)) == here).all(), "another process gives other scores"
 
     def test_pool_independence(self) -> None:
-        """Where it is claimed, a memory scores the same beside any others."""
+        """If `pool_independent`, a memory has the same score in any pool."""
         retriever = self.make()
         if retriever.pool_independent:
             whole = _values(retriever.score(QUERIES[0], POOL), len(POOL))
@@ -148,7 +151,7 @@ class RetrieverContract(ABC):
                 self._close(part, whole[first:last], "the pool changes scores")
 
     def test_settings_are_json(self) -> None:
-        """Settings and notes can be written into the run's manifest."""
+        """Settings and notes can be written to the run's manifest."""
         retriever = self.make()
         json.dumps([dict(retriever.settings()), dict(retriever.notes())], allow_nan=False)
 

@@ -30,7 +30,7 @@ from recallbed.harness.plan import Plan
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
 from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
-from retrievers.rerank.prompt import ShortlistPrompt
+from retrievers.rerank.prompt_reranker import ShortlistPrompt
 from task3.options import AnswerConfig
 from task3.used_memory import USED_FROM
 

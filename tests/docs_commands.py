@@ -97,7 +97,7 @@ def command_lines(page: Path) -> Iterator[tuple[int, str, bool]]:
 def check(line: str, whole: bool = True) -> None:
     """Raise ValueError if the program named in a command line does not accept it.
 
-    Unless it is `whole`, arguments and sub-commands may be missing.
+    Unless it is `whole`, arguments, required options and sub-commands may be missing.
     """
     line = re.sub(r"<\([^)]*\)", "FILE", line)
     words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)]

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexes.base import Hits, Index, MutableIndex
-from indexes.errors import IndexingError, NotAnIndex, RepeatedId, UnknownId
+from indexes.base import Hits, Index, IndexingError, MutableIndex, NotAnIndex, RepeatedId, UnknownId
 
 
 class IndexContract(ABC):

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from analysis.metrics import above_tied, ranked, recall_at
 from indexes.terms import TermBags
-from indexes.weighting import VARIANTS, inverse_document_frequency, saturation
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import RunContext, build_retriever
-from retrievers.bm25 import BM25
+from retrievers.bm25 import BM25, VARIANTS, inverse_document_frequency, saturation
 from retrievers.rank_bm25 import RankBM25
 
 PEERS = {"okapi": "BM25Okapi", "plus": "BM25Plus", "l": "BM25L"}

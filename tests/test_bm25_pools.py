@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.metrics import above_tied, display_order, ranked, recall_at
-from indexes.weighting import VARIANTS
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import parse_configurations
 from retrievers import RETRIEVERS, Retriever
-from retrievers.bm25 import BM25
+from retrievers.bm25 import BM25, VARIANTS
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
 from task3.sweep_run import run_sweep
@@ -153,6 +152,7 @@ NO_MODEL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retriever", NO_MODEL)
 def test_k_beyond_the_pool_finds_everything_and_is_flagged(
     write_release: WriteRelease, tmp_path: Path, retriever: str

@@ -307,7 +307,7 @@ BROKEN = [
     (RunningMean, "test_unchanged_by_other_queries", "the queries before"),
     (Unseeded, "test_unchanged_by_other_queries", "unseeded"),
     (BatchDiffers, "test_unchanged_under_batching", "differs from score"),
-    (BatchTooShort, "test_unchanged_under_batching", "one result a query"),
+    (BatchTooShort, "test_unchanged_under_batching", "one result per query"),
     (BatchOutOfOrder, "test_unchanged_under_batching", "differs from score"),
     (OneBuffer, "test_unchanged_under_batching", "differs from score"),
     (NeedsPreparing, "test_preparing_is_optional", "has no attribute 'words'"),

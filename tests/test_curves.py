@@ -358,7 +358,7 @@ def test_nothing_scored_is_one_line_and_no_picture(place: Path) -> None:
     fail(run, "overlap", *range(10))
     result = CliRunner().invoke(app, ["run"])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "no run here has a scored row" in result.stderr
+    assert "no run has a scored row" in result.stderr
     assert not (place / "curve.png").exists()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.export import export_trec
-from analysis.runs import read_run, seconds_a_row, seconds_by_label
+from analysis.runs import read_run, seconds_by_label, seconds_per_row
 from indexes.embedding_store import EmbeddingStore
 from memory_systems.base import Action, Operation
 from memory_systems.store import MemoryStore, replay
@@ -129,7 +129,8 @@ def test_rows_of_the_version_before_have_no_check_and_are_read(tmp_path: Path) -
     run = small_sweep(tmp_path / "run")
     path = run / "rows.jsonl"
     now = read_run(run).rows
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in now), "utf-8")
+    lines = (json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in now)
+    path.write_text("".join(lines), "utf-8")
     assert b"check" not in path.read_bytes()
     assert read_run(run).rows == now
     resumed = small_sweep(run, on_existing="resume")
@@ -442,7 +443,7 @@ def test_a_torn_line_of_timings_is_dropped_by_a_resumed_run(tmp_path: Path) -> N
         assert all(isinstance(json.loads(line), dict) for line in lines)
     # As an older version went on after one.
     timings.write_bytes(times[0] + times[1][:9] + times[1] + times[2])
-    assert len(seconds_a_row(run, "overlap", 5)) == 1  # the third line alone
+    assert len(seconds_per_row(run, "overlap", 5)) == 1  # the third line alone
     assert set(seconds_by_label(run)) == {"overlap"}
 
 

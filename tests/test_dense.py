@@ -21,7 +21,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense, MiniLM
-from task3.pool_scoring import PoolKey, Row, Scorer
+from task3.pool_scoring import PoolKey, Scorer
 from task3.sweep_run import run_sweep
 from tests.kit import WriteRelease, sweep_config
 from tests.test_encoder import rows_matter
@@ -78,7 +78,7 @@ def pools_of(
     return build_pools(load_dataset(release, "dev"), how, sizes, seeds)
 
 
-def rows_of(retriever: Dense, pools: PoolSet) -> list[Row]:
+def rows_of(retriever: Dense, pools: PoolSet) -> list[Any]:
     places = [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
     scorer = Scorer("x", retriever, pools)
     return [one.finished.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]

@@ -72,7 +72,7 @@ VECTORS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, "")
-from indexes.errors import IndexingError
+from indexes.base import IndexingError
 from indexes.indexed_store import encode_all
 
 class Encoder:

@@ -401,7 +401,7 @@ def test_show_and_prune(store: EmbeddingStore) -> None:
         ("v", 3, ()),
     }
     assert "my model" in command("show").stdout
-    one_line_error(command("prune"), "say what to remove")
+    one_line_error(command("prune"), "give what to remove")
     assert "removed 0 spaces" in command("prune", "--older-than", "1").stdout
     assert "removed 1 space, 14 vectors" in command("prune", "--model", "my model").stdout
     assert [space.vectors for space in store.spaces()] == [3]
@@ -411,7 +411,7 @@ def test_show_and_prune(store: EmbeddingStore) -> None:
 
 def test_show_makes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "typo.sqlite"
-    one_line_error(run(app, "show", "--store", path), "no embedding store here")
+    one_line_error(run(app, "show", "--store", path), "no embedding store exists here")
     assert not path.exists()
 
 

@@ -327,7 +327,7 @@ def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
     assert back.exit_code == 0, back.output
     assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
     one_line_error(
-        call(import_app, *words_in, "--limit", "5", "--overwrite"), "no query of the data"
+        call(import_app, *words_in, "--limit", "5", "--overwrite"), "not a query of the data"
     )
     one_line_error(
         call(export_app, "run", "--out", "e", "--data", place / "none"), "no such folder"
@@ -388,20 +388,20 @@ def write(place: Path, raw: str | bytes) -> None:
 
 FIRST = document(0, "1 a")
 FILES: dict[str, tuple[str | bytes, list[str]]] = {
-    "an unknown query": (f"q Q0 {FIRST} 1 1 t\nzz Q0 {FIRST} 1 1 t\n", [":2: `zz` is no query"]),
-    "an unknown document": ("q Q0 0-12345678 1 1 t\n", [":1: `0-12345678` is no document", "q"]),
-    "other pools": (f"q Q0 {document(1, '1 a')} 1 1 t\n", [":1:", "is no document of the pool"]),
-    "a bare position": ("q Q0 0 1 1 t\n", [":1: `0` is no document"]),
+    "an unknown query": (f"q Q0 {FIRST} 1 1 t\nzz Q0 {FIRST} 1 1 t\n", [":2: `zz` is not a query"]),
+    "an unknown document": ("q Q0 0-12345678 1 1 t\n", [":1: `0-12345678` is not a document", "q"]),
+    "other pools": (f"q Q0 {document(1, '1 a')} 1 1 t\n", [":1:", "is not a document of the pool"]),
+    "a bare position": ("q Q0 0 1 1 t\n", [":1: `0` is not a document"]),
     "five columns": (f"q Q0 {FIRST} 1 1 t\n\nq Q0 {FIRST} 1 1\n", [":3: 5 columns", "six"]),
     "seven columns": (f"q Q0 {FIRST} 1 1 my tag\n", [":1: 7 columns"]),
-    "a score NaN": (f"q Q0 {FIRST} 1 NaN t\n", [":1: score `NaN` is no finite number"]),
+    "a score NaN": (f"q Q0 {FIRST} 1 NaN t\n", [":1: score `NaN` is not a finite number"]),
     "a score infinite": (f"q Q0 {FIRST} 1 -inf t\n", [":1: score `-inf`"]),
     "a score of words": (f"q Q0 {FIRST} 1 high t\n", [":1: score `high`"]),
     "a score beyond float64": (f"q Q0 {FIRST} 1 1e999 t\n", [":1: score `1e999`"]),
     "a score beyond float32": (f"q Q0 {FIRST} 1 1e39 t\n", ["too large for float32"]),
     "a document twice": (
         f"q Q0 {FIRST} 1 2 t\nq Q0 {FIRST} 2 1 t\n",
-        [":2:", "stands on line 1 already"],
+        [":2:", "is already on line 1"],
     ),
     "nothing": ("", ["the file is empty"]),
     "blank lines": ("\n \r\n\t\n", ["the file is empty"]),
@@ -451,7 +451,7 @@ def test_not_one_query_answered_is_an_error(write_release: WriteRelease, place: 
     write_lines(place / "p.jsonl", rows)
     words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
     result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
-    one_line_error(result, "not one query is answered", "selects nothing")
+    one_line_error(result, "no query is answered", "selects nothing")
     assert not (place / "back").exists()
 
 
@@ -459,7 +459,7 @@ def test_predictions_files_that_are_none(write_release: WriteRelease, place: Pat
     release = write_release([("what", ["1 a", "2 b"], 0)])
     words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
     more = ("--label", "t", "--data", release, "--out", "back")
-    for raw, said in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "not one query")):
+    for raw, said in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "no query")):
         (place / "p.jsonl").write_bytes(raw)
         one_line_error(call(import_app, *words, *more), said)
     one_line_error(call(import_app, *words[:3], *more, "--distractors", "1"), "--pools released")
@@ -758,7 +758,8 @@ def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) ->
     fourth = [row for i, row in enumerate(run.rows) if i >= len(run.rows) // 2]
     assert [r.ties for r in back.rows] == [r.ties for r in fourth]
     one_line_error(
-        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]), "is no document of"
+        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]),
+        "is not a document of",
     )
     rows = read_run(Path(f"{out}/back")).rows
     assert [r.ties for r in rows] == [r.ties for r in fourth], "a refusal touches nothing"
@@ -840,7 +841,9 @@ def test_predictions_that_can_not_be_placed_are_failures(
     }
     assert cell["recall"]["1"]["mean"] == 0.5
     write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "stranger"}])
-    one_line_error(call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is no query")
+    one_line_error(
+        call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is not a query"
+    )
 
 
 @pytest.mark.parametrize(
@@ -898,7 +901,7 @@ def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
     found = call(export_app, *words)
     assert found.exit_code == 0, found.stderr
     assert found.stderr.count("\n") == 1
-    assert "bare kept no scores: a .run file holds the best 10 memories" in found.stderr
+    assert "bare has no scores.jsonl: a .run file holds the best 10 memories" in found.stderr
     assert Path("part/d11.qrels").read_text() == Path("whole/d11.qrels").read_text()
     for name in ("Coarse", "Flaky"):
         part, whole = (

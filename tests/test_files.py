@@ -171,7 +171,7 @@ def test_a_manifest_with_a_label_that_is_a_path_is_refused(tmp_path: Path, label
             del line["check"]
         (out / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=r"manifest\.json: .* is no label of a retriever") as caught:
+    with pytest.raises(UserError, match=r"manifest\.json: .* is not a label") as caught:
         export_trec(out, None, deep)
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before

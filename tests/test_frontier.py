@@ -156,13 +156,13 @@ def test_an_unknown_cost_is_left_out_and_said(place: Path) -> None:
     run = sweep(place, "run", FREE, model("a", 4, 100), model("guessed", 6, 500, estimated=1))
     result = drawn(run, "--x", "cost", "--out", "f.png")
     assert result.exit_code == 0, result.stderr
-    assert "left out, cost a query not known: guessed" in result.stderr
+    assert "left out, cost per query unknown: guessed" in result.stderr
     rows = table("f.csv")
     assert rows["guessed"]["cost"] == ""
     assert rows["guessed"]["frontier"] == "0"
     assert re.search(r"guessed .*unknown", result.stdout)
     by_tokens = drawn(run, "--out", "f.png")
-    assert "guessed: no tokens told for 8 calls: estimated" in by_tokens.stderr
+    assert "guessed: tokens of 8 calls are estimates (not reported)" in by_tokens.stderr
     assert table("f.csv")["guessed"]["frontier"] == "1"
 
 
@@ -176,7 +176,9 @@ def test_failed_rows_are_said_and_in_no_recall(place: Path) -> None:
 
 def test_what_takes_nothing_needs_another_axis(place: Path) -> None:
     free = sweep(place, "free", FREE)
-    assert "--x tokens: no configuration here used any" in one_line(drawn(free, "--out", "f.png"))
+    assert "--x tokens: no configuration of these runs used any" in one_line(
+        drawn(free, "--out", "f.png")
+    )
     unpriced = sweep(place, "unpriced", model("a", 4, 100), priced=False)
     said = one_line(drawn(unpriced, "--x", "cost", "--out", "f.png"))
     assert "--prices" in said
@@ -195,9 +197,7 @@ def test_other_queries_and_other_pools_are_refused(place: Path) -> None:
     one = sweep(place, "one", model("a", 4, 100))
     fewer = sweep(place, "fewer", model("b", 4, 100), limit=5)
     said = one_line(drawn(one, fewer, "--out", "f.png"))
-    assert (
-        "not asked the same queries at 4 distractors: 3 are in one run only, such as `q5`" in said
-    )
+    assert "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`" in said
     other = sweep(place, "other", model("b", 4, 100), pool_seeds=(1,), distractors=(2,))
     said = one_line(drawn(one, other, "--out", "f.png"))
     assert "not the same pools" in said
@@ -210,16 +210,16 @@ def test_the_size_is_the_largest_that_all_have(place: Path) -> None:
     drawn(one, two, "--out", "f.png")
     assert {row["distractors"] for row in table("f.csv").values()} == {"2"}
     said = one_line(drawn(one, two, "--distractors", 4))
-    assert "--distractors 4: not a size that all have (they have: 2)" in said
+    assert "--distractors 4: not a size that all runs have (they have: 2)" in said
 
 
 def test_an_unfinished_run_is_refused(place: Path) -> None:
     run = sweep(place, "run", model("a", 4, 100), model("b", 5, 200))
     lines = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rows.jsonl").write_bytes(b"".join(lines[:-3]))
-    assert "`b` was not asked the same queries" in one_line(drawn(run))
+    assert "`b` does not have the same queries" in one_line(drawn(run))
     (run / "rows.jsonl").write_bytes(b"".join(lines[: 2 * QUERIES]))
-    assert "isn't finished" in one_line(drawn(run))
+    assert "is not finished" in one_line(drawn(run))
 
 
 @pytest.mark.parametrize(

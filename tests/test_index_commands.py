@@ -96,10 +96,10 @@ def test_ids_are_line_numbers_unless_given(place: Path) -> None:
         ({"txt": "a"}, "unknown field `txt`"),
         ({"id": 7}, "field `text` is missing"),
         ({"text": 3, "id": 1}, "must be a string"),
-        ({"text": "a", "id": "7"}, "whole number"),
-        ({"text": "a", "id": -1}, "whole number"),
-        ({"text": "a", "id": True}, "whole number"),
-        ({"text": "a", "id": 103}, "id 103 stands on line 2 already"),
+        ({"text": "a", "id": "7"}, "must be an integer"),
+        ({"text": "a", "id": -1}, "must be an integer"),
+        ({"text": "a", "id": True}, "must be an integer"),
+        ({"text": "a", "id": 103}, "id 103 is already on line 2"),
         ({"text": "a"}, "some lines have an `id`"),
     ],
 )
@@ -193,7 +193,7 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
         (("store",), "--queries"),
         (("store", "bees", "-k", "0"), "k 0"),
         (("store", "bees", "--by", "smell"), "--by smell"),
-        (("store", "bees", "--by", "both"), "needs a milvus store"),
+        (("store", "bees", "--by", "both"), "needs a store of kind milvus"),
     ],
 )
 def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said: str) -> None:
@@ -234,9 +234,9 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
 def test_a_server_that_is_away_is_one_line(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     found = CliRunner().invoke(copy_app, ["store", "--to", "http://127.0.0.1:9"])
-    refused(found, "http://127.0.0.1:9: Milvus can't be reached")
+    refused(found, "http://127.0.0.1:9: Milvus cannot be reached")
     found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
-    refused(found, "can't be reached")
+    refused(found, "cannot be reached")
     assert not Path("other").exists()
 
 

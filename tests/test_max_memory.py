@@ -102,7 +102,7 @@ def test_no_room_on_the_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
-    with pytest.raises(UserError, match=r"no room for .* \(No space left"):
+    with pytest.raises(UserError, match=r"no space for .* \(No space left"):
         VectorTable(10).reserve(["a"], 400)
 
 

@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from indexes import search
-from indexes.choose import open_index
-from indexes.errors import IndexingError, NotAnIndex
+from indexes.base import IndexingError, NotAnIndex, open_index
 from indexes.files import write_index
 from indexes.milvus import Milvus
 

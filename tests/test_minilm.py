@@ -322,14 +322,6 @@ def test_an_empty_list_gives_0_rows_of_384() -> None:
 # --- 23: workers (faults and scripts without a main guard: tests/test_workers.py)
 
 
-def test_four_workers_give_the_rows_of_one(write_release: WriteRelease, tmp_path: Path) -> None:
-    release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
-    alone = sweep(tmp_path / "1", release, sizes=(2, 5))
-    four = sweep(tmp_path / "4", release, sizes=(2, 5), workers=4)
-    assert (four.path / "rows.jsonl").read_bytes() == (alone.path / "rows.jsonl").read_bytes()
-    assert four.summary == alone.summary
-
-
 def test_a_worker_loads_the_model_itself_where_it_must(write_release: WriteRelease) -> None:
     """A copy that wasn't prepared encodes in the worker: torch starts anew in a spawned child."""
     pools = build_pools(load_dataset(write_release(ROWS), "dev"), "nested", (2,), (0,))

@@ -235,7 +235,7 @@ def test_a_sweep_with_unknown_words_ends_with_their_count(
 
 def test_a_vector_that_is_not_finite_is_an_error_that_names_the_text(tmp_path: Path) -> None:
     folder = save_static(tmp_path / "nan", {"tea": (1.0, 0.0), "cat": (float("nan"), 0.8)})
-    with pytest.raises(UserError, match=r"nan: the vector of 'cat' isn't finite"):
+    with pytest.raises(UserError, match=r"nan: the vector of 'cat' is not finite"):
         Dense(str(folder), device="cpu").score("tea", [Memory("tea"), Memory("cat")])
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from nltk.stem import PorterStemmer, SnowballStemmer
 
 from indexes.nltk_functions import nltk_functions
@@ -39,6 +40,7 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
     assert not set(HEAVY) & set(loaded)
 
 
+@pytest.mark.slow
 def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
     program = (
         "import sys\n"

@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from indexes import indexed_store
+from indexes.base import NotAnIndex, open_index
 from indexes.build import app as build_app
-from indexes.choose import open_index
-from indexes.errors import NotAnIndex
 from indexes.indexed_store import IndexedStore
 
 NUMBER = 40
@@ -90,7 +89,7 @@ def test_a_store_that_is_always_being_replaced_is_one_line(
 
     monkeypatch.setattr(indexed_store, "open_index", interrupted)
     monkeypatch.setattr(indexed_store, "_PAUSE", 0)
-    with pytest.raises(NotAnIndex, match="is built again while it is opened"):
+    with pytest.raises(NotAnIndex, match="is being rebuilt"):
         IndexedStore(store)
 
 

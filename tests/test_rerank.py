@@ -17,11 +17,11 @@ from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Sc
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
-from retrievers.rerank import prompt
+from retrievers.rerank import prompt_reranker
 from retrievers.rerank.full_context import FullContext
 from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
-from retrievers.rerank.prompting import PromptReranker
+from retrievers.rerank.prompt_reranker import PromptReranker
 from retrievers.rerank.setwise import Setwise
 from retrievers.rerank.testing import PromptRerankerContract
 from retrievers.testing import RetrieverContract
@@ -109,8 +109,8 @@ def test_the_contract_catches_a_prompt_that_shows_memories_as_they_are(
     careless: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With their lines, and on one line but with their marks."""
-    monkeypatch.setattr(prompt, "one_line", careless)
-    monkeypatch.setattr(prompt, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
+    monkeypatch.setattr(prompt_reranker, "one_line", careless)
+    monkeypatch.setattr(prompt_reranker, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
     with pytest.raises((AssertionError, ValueError)):
         TestListwise().test_memories_that_give_orders_change_no_parse()
 
@@ -157,9 +157,9 @@ def test_the_order_of_the_pool_changes_neither_prompt_nor_rank(simple: ScriptedS
     """Of many texts that tie at the cut, a hash decides which are read."""
     for cls in PARADIGMS:
         for seed in (0, 1):
-            reranker = cls.asking(
-                asked(simple), None if cls is FullContext else Overlap(), seed=seed
-            )
+            given = (None,) if cls is FullContext else (Overlap(),)
+            depth = {"depth": 8} if cls is Pairwise else {}  # each pair is a call
+            reranker = cls.asking(asked(simple), *given, seed=seed, **depth)
             there, back = (reranker.score("zzz", pool) for pool in (POOL, POOL[::-1]))
             assert isinstance(there, Scored)
             assert isinstance(back, Scored)

@@ -217,7 +217,7 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
             {},
             "x: cost unknown, it asks several models: m, n",
         ),
-        (PRICED, {"estimated": 1}, "x: no tokens told for 2 calls: estimated, no cost"),
+        (PRICED, {"estimated": 1}, "x: tokens of 2 calls are estimates (not reported): no cost"),
     ],
     ids=["no price", "no model", "two models", "estimates"],
 )
@@ -284,7 +284,7 @@ def test_labels_without_reranking_keep_their_summary_and_table() -> None:
     assert not new & set(only_cell(summary))
     assert "chat_models" not in summary.to_json()
     heads = build_table(summary, {}).columns
-    assert not {"calls a query", "cost", "ceiling"} & set(heads)
+    assert not {"calls per query", "cost", "ceiling"} & set(heads)
 
 
 def test_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
@@ -298,7 +298,7 @@ def test_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
 def test_a_k_past_the_places_that_are_ordered_well_is_remarked_upon() -> None:
     rows = [reranked("a", 0, depth=9)]
     said = remarks(summarise(manifest(notes={"x": {"sound_places": 2}}), rows, (1, 5)))
-    assert "x: R@5 goes past the first 2, all that it orders well" in said
+    assert "x: R@5 is past the 2 positions that it orders reliably" in said
     assert not any("R@1 goes" in line for line in said)
 
 
@@ -377,9 +377,9 @@ def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer
     assert kept["chat_models"] == {"lw": ["scripted"]}
     assert kept["prices"] == {"scripted": {"in": 2.0, "out": 30.0}}
     assert "prices" not in json.dumps(kept["fingerprint"])
-    assert "tokens in / out a query" not in result.output
+    assert "tokens in / out per query" not in result.output
     shown = asked(server, "--k=1", "--out=run", "--resume")
-    assert "tokens in / out a query" in shown.stdout
+    assert "tokens in / out per query" in shown.stdout
 
 
 def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> None:

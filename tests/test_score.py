@@ -276,7 +276,7 @@ def test_a_split_without_references_is_one_line(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row("q0")])
-    one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "--size")
+    one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "one of 3")
     one_line_error(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
     one_line_error(score(tmp_path / "p.jsonl", root), "references")

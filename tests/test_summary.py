@@ -47,9 +47,9 @@ def manifest(**facts: Any) -> dict[str, Any]:
             "seed": 0,
         },
         "sessions": {},
-        "rivals": {},
+        "duplicate_queries": {},
         "notes": {},
-        "mended": {},
+        "repaired": {},
         "pools_with_repeated_ids": 0,
         **facts,
     }
@@ -282,15 +282,15 @@ def test_the_sample_is_called_a_sample() -> None:
 
 def test_remarks_name_what_a_reader_must_know() -> None:
     facts = manifest(
-        mended={"byte order mark": 1},
+        repaired={"byte order mark": 1},
         notes={"x": {"truncated_queries": 1, "of_queries": 4, "truncated_memories": 0}},
-        rivals={"9/0": {"q0": 2}},
+        duplicate_queries={"9/0": {"q0": 2}},
     )
     rows = [row("q0", 0, 10), row("q1", None, error="timeout"), row("q2", 0)]
     text = "\n".join(remarks(summarise(facts, rows, (1,))))
     for expected in (
         "x at 9: 1 failed: timeout",
-        "x at 9: pools in which nothing matches and all tie: 1 of 2",
+        "x at 9: pools in which all memories have one score: 1 of 2",
         "R@1 cannot exceed 0.750",
         "truncated queries: 1 of 4",
         "byte order mark x 1",
@@ -303,7 +303,7 @@ def test_nothing_matches_is_not_said_of_a_pool_of_one_memory() -> None:
     facts = manifest(pool_sizes={"9/0": {"q0": 1, "q1": 1}})
     summary = summarise(facts, [row("q0", 0, 1), row("q1", 0, 1), row("q2", 0, 10)], (1,))
     assert only_cell(summary)["all_tied"] == 1  # q2, of which all ten memories tie
-    assert "all tie: 1 of 3" in "\n".join(remarks(summary))
+    assert "one score: 1 of 3" in "\n".join(remarks(summary))
 
 
 def test_a_remark_that_holds_for_many_cells_appears_once() -> None:
@@ -314,14 +314,14 @@ def test_a_remark_that_holds_for_many_cells_appears_once() -> None:
         )
         for i in range(3)
     ]
-    facts = manifest(rivals={f"{size}/0": {"q1": 2} for size in (9, 19)})
+    facts = manifest(duplicate_queries={f"{size}/0": {"q1": 2} for size in (9, 19)})
     assert remarks(summarise(facts, rows, (1,))) == [
         "at all sizes: 1 failed: timeout",
-        "at all sizes: R@1 cannot exceed 0.750: queries with the same words have different golds",
+        "at all sizes: R@1 cannot exceed 0.750: queries with the same text have different golds",
     ]
     rows[0].update(error=None, above=0, tied=1)
     rows[3].update(error=None, above=0, tied=1)
-    facts["rivals"] = {}
+    facts["duplicate_queries"] = {}
     assert remarks(summarise(facts, rows, (1,))) == ["y at 9, 19: 1 failed: timeout"]
     rows[4].update(error="timeout", above=None, tied=None)
     rows[7].update(error="timeout", above=None, tied=None)

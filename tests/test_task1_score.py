@@ -466,6 +466,7 @@ def recorded(alpsbench: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
     """All seven models within 0.04 and in the same order wherever published F1 differ by 0.02."""
     models = compare(recorded / "task1", alpsbench, "dev")
@@ -493,6 +494,7 @@ def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
     assert text in page, "docs/task1.md holds another table than the command prints"
 
 
+@pytest.mark.slow
 def test_pair_scores_equal_those_behind_the_recorded_final_scores(
     alpsbench: Path, recorded: Path
 ) -> None:

@@ -158,6 +158,7 @@ def dev(alpsbench: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: Path) -> None:
     """Twenty-five real rows of all abilities; official rows come out, and can be scored."""
@@ -225,6 +226,7 @@ def texts(value: Any) -> Iterable[str]:
             yield from texts(inner)
 
 
+@pytest.mark.slow
 def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) -> None:
     """A spy on all of the dev rows of persona awareness, whose input carries the gold."""
     Spy.seen.clear()
@@ -262,6 +264,7 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [one for one in SYSTEMS if one != "gold-memory"])
 def test_nothing_of_the_reference_is_in_a_prompt(system: str, root: Path, tmp_path: Path) -> None:
     """Neither the gold nor the stratum, in what the model, the retriever or the store gets."""
@@ -352,6 +355,7 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
     assert found["dimensions"]["ei_en"]["retrieval"]["questions"] == 2
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
     root: Path, tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ app(["--retriever", "constant", "--distractors", "4", "--limit", "3", "--out", s
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_terminal_gets_the_table_in_its_width(width: int, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

@@ -318,7 +318,7 @@ def test_a_sweep_takes_it_and_says_where_it_was_fitted(
 ) -> None:
     same = swept(release, tmp_path / "run", *LEGS, "--set", f"@{tuned}")
     assert same["fitted"] == ["bm25", "h"]
-    assert "h: settings fitted on these rows: not an estimate" in same["table"]  # type: ignore[operator]
+    assert "h: settings were fitted on these rows: not an estimate" in same["table"]  # type: ignore[operator]
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))
     bm25, mine, h = manifest["fingerprint"]["retrievers"]
     assert bm25["settings"]["k1"] == 0.1

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from memory_systems.base import SystemFailure
 from memory_systems.search import rank
+from recallbed.chat_models import Usage
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
@@ -210,3 +211,31 @@ def test_a_cause_names_the_users_innermost_line_and_stays_on_one_line() -> None:
         inner()
     assert cause_of(caught.value).endswith(f"({line_of(inner, 'loads')})")
     assert cause_of(ValueError("two\nlines \ud83d")) == "ValueError: two lines \\ud83d"
+
+
+class Costly(Overlap):
+    """Fails after a paid reply."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        raise RetrieverError("refused", Usage(1, 10, 2))
+
+
+@pytest.mark.parametrize(
+    "whole", [Hybrid.of({"a": Overlap(), "b": Costly()}), Backwards.over(Costly())]
+)
+def test_a_failure_keeps_the_cost_of_its_replies(whole: Retriever) -> None:
+    [found] = whole.results(["tea"], [POOL])
+    assert isinstance(found, NotScored)
+    assert found.cause in ("leg b: refused", "first stage Costly: refused")
+    assert found.usage == Usage(1, 10, 2)
+
+
+class Masked(Overlap):
+    """Returns a mask of another length."""
+
+    def score(self, query: str, pool: Sequence[Memory]) -> Any:
+        return Scored(super().score(query, pool), np.ones(1, np.bool_))
+
+
+def test_a_mask_of_the_wrong_length_fails_its_query() -> None:
+    assert Masked().results(["tea"], [POOL]) == [NotScored("a mask of shape (1,) for 2 scores")]

@@ -49,16 +49,16 @@ class Material:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What a summary needs of the data besides the rows; part of the manifest."""
+        """Return what a summary needs besides the rows; part of the manifest."""
         return {
             "sessions": {
                 row.benchmark_id: row.session_id
                 for row in self.pools.rows
                 if row.session_id != row.benchmark_id
             },
-            "mended": dict(sorted(self.data.repairs.items())),
+            "repaired": dict(sorted(self.data.repairs.items())),
             "pools_with_repeated_ids": self.data.smallest.repeated_ids,
-            "rivals": _rivals(self.pools),
+            "duplicate_queries": _duplicate_queries(self.pools),
             "pool_sizes": _pool_sizes(self.pools),
             "abstentions": len(self.data.abstentions),
         }
@@ -113,8 +113,8 @@ def _pool_sizes(pools: PoolSet) -> dict[str, dict[str, int]]:
     return found
 
 
-def _rivals(pools: PoolSet) -> dict[str, dict[str, int]]:
-    """Queries that share their words with others whose golds stand in the same pool.
+def _duplicate_queries(pools: PoolSet) -> dict[str, dict[str, int]]:
+    """Queries with the text of others whose golds are in the same pool.
 
     No scorer can tell such golds apart, so recall has a ceiling. By pool, "distractors/seed", the
     number of such golds, its own included, for each query that has more than one.

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +57,19 @@ class Kind:
 
 FAULTS = (sqlite3.Error, OSError, UnicodeDecodeError)
 """What SQLite raises; the last for a message that quotes a damaged schema."""
+
+
+IN_LIST = 500
+"""Values in an SQL list: some builds of SQLite accept at most 999 parameters."""
+
+
+def select_in(
+    connection: sqlite3.Connection, query: str, fixed: Sequence[Any], values: Sequence[Any]
+) -> Iterator[Any]:
+    """Yield the rows of `query`, whose `{}` stands for the list of `values` after the `fixed`."""
+    for start in range(0, len(values), IN_LIST):
+        some = values[start : start + IN_LIST]
+        yield from connection.execute(query.format(",".join("?" * len(some))), [*fixed, *some])
 
 
 def explain(

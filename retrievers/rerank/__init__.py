@@ -1,16 +1,16 @@
-"""Rerankers: a costly model reads the few candidates that a cheap first stage puts first."""
+"""Rerankers: a costly model reorders the best candidates of a cheap first stage."""
 
 from typing import Any
 
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 
-__all__ = ["PromptReranker", "Reranked", "Reranker", "Shortlist"]
+__all__ = ["Best", "Order", "PromptReranker", "Reranked", "Reranker", "Shortlist"]
 
 
 def __getattr__(name: str) -> Any:
-    """PromptReranker, imported when it is asked for: it needs pydantic and all of chat_models."""
-    if name == "PromptReranker":
-        from retrievers.rerank.prompting import PromptReranker
+    """The names of `prompt_reranker`, imported on first use: it needs pydantic and chat_models."""
+    if name not in __all__:
+        raise AttributeError(f"module 'retrievers.rerank' has no attribute {name!r}")
+    from retrievers.rerank import prompt_reranker
 
-        return PromptReranker
-    raise AttributeError(name)
+    return getattr(prompt_reranker, name)

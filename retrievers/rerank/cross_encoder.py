@@ -1,4 +1,4 @@
-"""A cross-encoder reads query and memory together: dearer than a cosine, and no chat model."""
+"""Reranking by a cross-encoder, which reads query and memory together."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _NO_LIMIT = 10**9
 class CrossEncoderReranker(Reranker):
     """Any sentence-transformers CrossEncoder with one output: a local folder or a hub name.
 
-    Candidates are ordered by its raw output, before any sigmoid, which would round the surest ones
-    to ties. It runs in float32; `device` is "auto" (CUDA where there is one), "cpu" or "cuda".
-    `max_tokens` overrides the model's own limit on query and memory together. Candidates that were
-    not read whole are counted in the row's repairs as `truncated`; those that are equal in what was
-    read are scored once and tie.
+    Candidates are ordered by its raw output, since a sigmoid would round high ones to ties. It runs
+    in float32; `device` is "auto" (CUDA if available), "cpu" or "cuda". `max_tokens` overrides the
+    model's limit on query and memory together. Truncated candidates are counted in the row's
+    repairs as `truncated`; equal model inputs are scored once and tie.
     """
 
     libraries = ("numpy", "torch", "sentence-transformers", "transformers", "tokenizers")
@@ -47,7 +46,7 @@ class CrossEncoderReranker(Reranker):
     ) -> None:
         super().__init__(first_stage, depth)
         if not model:
-            raise UserError("a cross-encoder is needed, as in --set LABEL.model=FOLDER")
+            raise UserError("no cross-encoder is given. Add --set LABEL.model=FOLDER")
         if batch_size < 1:
             raise UserError(f"batch_size={batch_size}: must be at least 1")
         self.model, self.device, self.batch_size = model, device, batch_size
@@ -77,32 +76,33 @@ class CrossEncoderReranker(Reranker):
         except Exception as error:
             line = " ".join(str(error).split())[:300]
             raise UserError(
-                f"{self.folder}: no cross-encoder that can be loaded"
-                f" ({type(error).__name__}: {line})"
+                f"{self.folder}: not a loadable cross-encoder ({type(error).__name__}: {line})"
             ) from error
         network = model.transformers_model
         if type(network).__name__ not in (network.config.architectures or ()):
-            # Of any other model a CrossEncoder is made too, with an untrained output on top.
-            raise UserError(f"{self.folder}: no cross-encoder ({network.config.architectures})")
+            # From any other model CrossEncoder makes one with an untrained output layer.
+            raise UserError(f"{self.folder}: not a cross-encoder ({network.config.architectures})")
         if model.num_labels != 1:
-            raise UserError(f"{self.folder}: {model.num_labels} outputs, and a relevance is one")
-        model.float()  # half precision would merge close scores into ties
+            raise UserError(f"{self.folder}: the model has {model.num_labels} outputs, not one")
+        model.float()  # half precision would round close scores to ties
         if self.max_tokens is not None:
             most = model.max_seq_length
             if self.max_tokens < 8 or (most and self.max_tokens > most):
-                raise UserError(f"max_tokens={self.max_tokens}: the model takes 8 to {most}")
+                raise UserError(
+                    f"max_tokens={self.max_tokens}: must be from 8 to {most} for this model"
+                )
             model.max_seq_length = self.max_tokens
         return model
 
     @property
     def limit(self) -> int | None:
-        """How many tokens of query and memory together the model reads; None where it reads all."""
+        """The most tokens of query and memory together that the model reads; None if no limit."""
         limit = self._loaded.max_seq_length
         return None if limit is None or limit > _NO_LIMIT else int(limit)
 
     @property
-    def _room(self) -> int:
-        """What the marks around query and memory leave of the limit."""
+    def _available(self) -> int:
+        """The limit without the special tokens around query and memory."""
         marks = self._loaded.tokenizer.num_special_tokens_to_add(pair=True)
         return _NO_LIMIT if self.limit is None else self.limit - int(marks)
 
@@ -110,8 +110,8 @@ class CrossEncoderReranker(Reranker):
     def _hash(self) -> str:
         return model_hash(self.folder)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The weights, the limit in force, device and batch size."""
         return {
             "model": Path(self.model).name if self.folder == Path(self.model) else self.model,
             "weights": self._hash,
@@ -121,13 +121,13 @@ class CrossEncoderReranker(Reranker):
             "batch_size": self.batch_size,
         }
 
+    @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        """Prepare the first stage, and count the texts that are too long to be read together."""
         super().prepare(queries, memories)
         asked, kept = sorted(set(queries)), sorted({memory.text for memory in memories})
         of_queries, of_memories = self._lengths(asked), self._lengths(kept)
-        for_query = self._room - max(of_memories, default=0)
-        for_memory = self._room - max(of_queries, default=0)
+        for_query = self._available - max(of_memories, default=0)
+        for_memory = self._available - max(of_queries, default=0)
         self._counts = {
             "truncated_queries": int((of_queries > for_query).sum()),
             "of_queries": len(asked),
@@ -144,7 +144,7 @@ class CrossEncoderReranker(Reranker):
         return {**super().notes(), **self._counts}
 
     def _lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens of each text, marks of beginning and end left out, (len(texts),)."""
+        """The tokens of each text without special tokens, (len(texts),)."""
         counts: list[int] = []
         for start in range(0, len(texts), _TOKENISED):
             some = list(texts[start : start + _TOKENISED])
@@ -165,8 +165,8 @@ class CrossEncoderReranker(Reranker):
         # Sorted, so that what is computed together does not depend on the first stage.
         texts = sorted(shortlist.texts)
         pairs = [(shortlist.query, text) for text in texts]
-        # Pairs that are equal to the model are scored once: by their rows in a batch, their outputs
-        # would differ in the last bits, and a tie would become an order.
+        # Equal inputs are scored once: in different rows of a batch their outputs would differ in
+        # the last bits, and a tie would become an order.
         inputs = self._inputs(pairs)
         distinct = dict(zip(reversed(inputs), reversed(pairs), strict=True))
         outputs = self._loaded.predict(
@@ -176,17 +176,17 @@ class CrossEncoderReranker(Reranker):
             show_progress_bar=False,
         )
         if not np.isfinite(outputs).all():
-            return RetrieverError("the cross-encoder gave a score that isn't finite")
+            return RetrieverError("the cross-encoder returned a score that is not finite")
         of_input = dict(
             zip(dict.fromkeys(inputs), outputs.astype(np.float64).tolist(), strict=True)
         )
         values = {text: of_input[one] for text, one in zip(texts, inputs, strict=True)}
         of_query, *of_texts = self._lengths([shortlist.query, *texts])
-        truncated = sum(of_query + length > self._room for length in of_texts)
+        truncated = sum(of_query + length > self._available for length in of_texts)
         return Reranked([values[text] for text in shortlist.texts], repairs={TRUNCATED: truncated})
 
     def _inputs(self, pairs: Sequence[tuple[str, str]]) -> list[bytes]:
-        """What the model reads of each pair, (len(pairs),): see `indexes.encoder.token_ids`."""
+        """The model input of each pair, (len(pairs),): see `indexes.encoder.token_ids`."""
         found: list[bytes] = []
         for start in range(0, len(pairs), self.batch_size):
             found += token_ids(self._loaded, pairs[start : start + self.batch_size])

@@ -1,15 +1,17 @@
-"""The whole pool in one prompt, as the paper has LLMs retrieve: the costly end of the scale."""
+"""Full-context retrieval: the whole pool in one prompt, as in the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import NO_FIRST_STAGE
-from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 
@@ -17,10 +19,10 @@ from retrievers.rerank.replies import Order
 class FullContext(PromptReranker):
     """Shows all memories of the pool and asks for the best `top`. The others tie below them.
 
-    With a `first_stage` they keep its order instead, and `order=first-stage` shows them by it.
-    Where pool and reply would not fit the model's context, the pool is split by its order in the
-    prompt into the fewest parts that fit; each names its best `top`, and these are shown together
-    (or split again). The prompts above the first are counted as `split`.
+    With a `first_stage` the others keep its order, and `order=first-stage` shows all by it. If pool
+    and reply do not fit the model's context, the pool is split by its order in the prompt into the
+    fewest parts that fit; the best `top` of each are shown together (or split again). The number of
+    parts is counted as the repair `split`.
     """
 
     prompt_name = "full-context.v1"
@@ -39,16 +41,16 @@ class FullContext(PromptReranker):
             raise UserError(f"top={top}: must be at least 1")
         self.top, self.order = top, order
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, how many are asked for, and in which order they are shown."""
         return {**super().own_settings(), "top": self.top, "order": self.order}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places were asked for."""
         return {**super().notes(), "sound_places": self.top}
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """One prompt, or a round of parts and then their best together."""
         contenders, turn = list(range(len(state.shortlist.texts))), 0
         while True:
             shown = self.arranged(state, contenders, self.order, salt=str(turn) if turn else "")
@@ -64,14 +66,16 @@ class FullContext(PromptReranker):
             if len(parts) == 1:
                 return best[0]
             state.repairs["split"] += len(parts)
-            # A part without a usable reply sends on its first ones, so that none is lost unread.
+            # A part without a usable reply keeps its first ones.
             through = {i for p, b in zip(parts, best, strict=True) for i in (b or p)[: self.top]}
             if len(through) >= len(contenders):
-                raise RetrieverError("context too long: its parts name no fewer than they hold")
+                raise RetrieverError(
+                    "context too long: splitting the pool leaves as many candidates"
+                )
             contenders, turn = [i for i in contenders if i in through], turn + 1
 
     def _parts(self, state: RerankState, shown: Sequence[int]) -> list[list[int]]:
-        """The fewest parts of about equal length that fit the context."""
+        """The fewest parts of nearly equal length that fit the context."""
         for count in range(1, len(shown) // 2 + 1):
             parts = [list(shown[i::count]) for i in range(count)]
             if all(

@@ -1,4 +1,4 @@
-"""Listwise reranking: a window over the candidates is ordered, then slides to the front.
+"""Listwise reranking: a sliding window over the candidates, from the last to the first.
 
 After Sun et al. 2023, "Is ChatGPT Good at Search?" (RankGPT).
 """
@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import PromptOrder, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import PromptOrder, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Order
 
 
 @register("listwise")
 class Listwise(PromptReranker):
-    """Orders the first stage's best `depth` in windows of `window`, from the back to the front.
+    """Orders the first stage's best `depth` in windows of `window`, from the last to the first.
 
-    A window moves by `stride`, so `window - stride` candidates are carried on: so many first
-    places are what one pass can find. With `depth` up to `window` there is one call a query.
-    `order` is that of the candidates in the prompt. Where a prompt would not fit the model's
-    context, that query's windows are made smaller, which is counted as `smaller window`.
+    A window moves by `stride`, so that one pass can find the first `window - stride` places. With
+    `depth` up to `window` there is one call per query. `order` is the order of the candidates in
+    the prompt. If a prompt does not fit the model's context, the windows of that query are made
+    smaller, which is counted as the repair `smaller window`.
     """
 
     prompt_name = "listwise.v1"
@@ -40,24 +42,26 @@ class Listwise(PromptReranker):
     ) -> None:
         super().__init__(model, first_stage, depth, max_tokens, unusable)
         if window < 2:
-            raise UserError(f"window={window}: there is nothing to order below 2")
+            raise UserError(f"window={window}: must be at least 2")
         if not 1 <= stride < window:
-            raise UserError(f"stride={stride}: must be from 1 to {window - 1}, below the window")
+            raise UserError(
+                f"stride={stride}: must be from 1 to {window - 1}, less than the window"
+            )
         self.window, self.stride, self.order = window, stride, order
         self.sound_places = depth if depth <= window else window - stride
-        """How many first places a pass can find wherever the first stage put them."""
+        """The number of first places that a pass can find for any first-stage order."""
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, and how the window slides."""
         own = {"window": self.window, "stride": self.stride, "order": self.order}
         return {**super().own_settings(), **own}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places can be trusted."""
         return {**super().notes(), "sound_places": self.sound_places}
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """One window after the other."""
         ranking = list(range(len(state.shortlist.texts)))
         window, stride = self._fitting(state)
         end = len(ranking)
@@ -76,7 +80,7 @@ class Listwise(PromptReranker):
         return ranking
 
     def _fitting(self, state: RerankState) -> tuple[int, int]:
-        """The window and stride with which the longest texts of this shortlist fit the context."""
+        """The largest window, and its stride, in which the longest texts fit the context."""
         texts = state.shortlist.texts
         longest = sorted(range(len(texts)), key=lambda i: (-len(texts[i].encode()), texts[i]))
         window = self.window

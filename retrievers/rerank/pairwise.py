@@ -1,4 +1,4 @@
-"""Pairwise reranking: two candidates at a time, in both orders, so that no place is favoured.
+"""Pairwise reranking: two candidates at a time, in both orders to cancel position bias.
 
 After Qin et al. 2024, "Large Language Models are Effective Text Rankers with Pairwise Ranking
 Prompting".
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from recallbed.chat_models import Request
 from retrievers.registry import register
-from retrievers.rerank.prompting import ChatResult, RerankState
+from retrievers.rerank.prompt_reranker import ChatResult, RerankState
 from retrievers.rerank.replies import Best
 from retrievers.rerank.setwise import ComparisonReranker
 from retrievers.rerank.tournament import Group
@@ -18,20 +20,20 @@ from retrievers.rerank.tournament import Group
 
 @register("pairwise")
 class Pairwise(ComparisonReranker):
-    """Compares two candidates by two calls, one an order; who has more of the two points wins.
+    """Compares two candidates in two calls, one per order; the majority wins.
 
-    Calls that contradict each other give half a point to each, which is counted as `conflict`; so
-    the first stage decides.
+    If the calls contradict each other, the first stage decides, which is counted as the repair
+    `conflict`.
     """
 
     size = 2
 
+    @override
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """Both orders."""
         return [self.request(state, shown, Best) for shown in (group, group[::-1])]
 
+    @override
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Who has more points; the first stage's choice at even points."""
         points = dict.fromkeys(group, 0)
         for answer, shown in zip(answers, (group, group[::-1]), strict=True):
             named = self.read_best(state, answer, shown)

@@ -1,7 +1,7 @@
-"""Pointwise reranking: each candidate is judged by itself, by log-probabilities where offered.
+"""Pointwise reranking: each candidate is judged by itself, by log-probabilities if available.
 
-The yes or no is after Liang et al. 2022, "Holistic Evaluation of Language Models"; the grades are
-after Zhuang et al. 2024, "Beyond Yes and No: Improving Zero-Shot LLM Rankers via Scoring
+The yes/no judgement is after Liang et al. 2022, "Holistic Evaluation of Language Models", the
+grades after Zhuang et al. 2024, "Beyond Yes and No: Improving Zero-Shot LLM Rankers via Scoring
 Fine-Grained Relevance Labels".
 """
 
@@ -19,8 +19,14 @@ from recallbed.chat_models import Cause, Failure, Reply, TokenScorer, Usage
 from retrievers.base import RetrieverError
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
-from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
-from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import (
+    ChatResult,
+    PromptReranker,
+    RerankState,
+    ShortlistPrompt,
+    Steps,
+    shortlist_prompt,
+)
 
 YES, NO = "Yes", "No"
 
@@ -38,12 +44,11 @@ class Grade(BaseModel):
 
 @register("pointwise")
 class Pointwise(PromptReranker):
-    """Asks of each candidate whether the answer depends on it: one prompt a candidate.
+    """Asks for each candidate whether the answer depends on it: one prompt per candidate.
 
-    A local model orders by log P(yes) - log P(no). Any other gives a grade from 0 to 3, and the
-    first stage orders what has the same grade. A candidate without a verdict is counted by its
-    cause and stands below those that have one, in first-stage order; a query of which no candidate
-    has one fails.
+    A local model orders by log P(yes) - log P(no). Any other model gives a grade from 0 to 3, and
+    the first stage orders equal grades. A candidate without a judgement is counted by its cause and
+    ranks below the others in first-stage order; a query without any judgement fails.
     """
 
     def __init__(
@@ -57,7 +62,7 @@ class Pointwise(PromptReranker):
 
     @property
     def prompt(self) -> ShortlistPrompt:
-        """That of the yes or no, or that of the grades."""
+        """The prompt for log-probabilities, or that for grades."""
         return shortlist_prompt(
             "yes-no.v1" if isinstance(self.chat, TokenScorer) else "pointwise.v1"
         )
@@ -70,7 +75,7 @@ class Pointwise(PromptReranker):
 
     def _by_odds(self, shortlist: Shortlist, scorer: TokenScorer) -> Reranked | RetrieverError:
         prompts = [self.prompt.build(shortlist.query, [text]) for text in shortlist.texts]
-        answers = scorer.log_probabilities([(p, word) for p in prompts for word in (YES, NO)])
+        answers = scorer.log_probabilities([(p, reply) for p in prompts for reply in (YES, NO)])
         odds: list[float | Failure] = []
         for yes, no in zip(answers[::2], answers[1::2], strict=True):
             if isinstance(yes, Failure) or isinstance(no, Failure):
@@ -80,8 +85,8 @@ class Pointwise(PromptReranker):
         tokens = [self.chat.count_tokens(prompt) for prompt in prompts]
         return by_value(shortlist, odds, [Usage(1, reported_in=read) for read in tokens])
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """All prompts at once; those that are too long aren't sent."""
         requests = {i: self.request(state, [i], Grade) for i in range(len(state.shortlist.texts))}
         sent = [i for i, request in requests.items() if self.fits(request.messages)]
         too_long: ChatResult = Failure(Cause.CONTEXT)
@@ -107,9 +112,9 @@ class Pointwise(PromptReranker):
 def by_value(
     shortlist: Shortlist, values: Sequence[float | Failure], usages: Sequence[Usage]
 ) -> Reranked | RetrieverError:
-    """The candidates by value; those that failed below them in first-stage order, by cause counted.
+    """Return the candidates by value; failed ones below in first-stage order, counted by cause.
 
-    `usages` is what each takes that did not fail. An error where all have failed.
+    `usages` is the cost of each candidate that did not fail. An error if all have failed.
     """
     scored = {i: value for i, value in enumerate(values) if not isinstance(value, Failure)}
     causes = Counter(value.cause.value for value in values if isinstance(value, Failure))

@@ -1,4 +1,4 @@
-"""Query likelihood: how likely a language model finds the query after reading a memory.
+"""Query likelihood: the probability of the query after a memory, by a language model.
 
 After Ponte and Croft 1998, "A Language Modeling Approach to Information Retrieval", with a
 pretrained model in place of counts as in Sachan et al. 2022, "Improving Passage Retrieval with
@@ -24,10 +24,10 @@ from retrievers.hybrid import PUBLIC_DEV
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.pointwise import by_value
-from retrievers.rerank.prompting import PromptReranker
+from retrievers.rerank.prompt_reranker import PromptReranker
 
 WEIGHT = 0.65
-"""The likelihood's share, fitted on AlpsBench's public dev split: see docs/query_likelihood.md."""
+"""Weight of the likelihood, fitted on AlpsBench's public dev split: docs/query_likelihood.md."""
 MODEL = "local:smollm2"
 PROMPT = "query-likelihood.v1"
 
@@ -37,9 +37,9 @@ class QueryLikelihood(PromptReranker):
     """Mixes the first stage with log P(query | memory), a mean over the query's tokens.
 
     A candidate's value is (1 - weight) z(first stage) + weight z(likelihood), z the standard score
-    among the candidates. Where `weight` is left out it is the one fitted on dev, for SmolLM2 over
-    MiniLM's best ten. Candidates without a likelihood (their prompt is too long) are counted by
-    cause and stand below the others in first-stage order; a query without any fails.
+    among the candidates. The default `weight` was fitted on dev, for SmolLM2 over MiniLM's best
+    ten. Candidates without a likelihood (their prompt is too long) are counted by cause and rank
+    below the others in first-stage order; a query without any likelihood fails.
     """
 
     def __init__(
@@ -51,22 +51,24 @@ class QueryLikelihood(PromptReranker):
     ) -> None:
         super().__init__(model, first_stage, depth)
         if weight is not None and not 0 <= weight <= 1:
-            raise UserError(f"weight={weight:g}: the likelihood's share, from 0 to 1")
+            raise UserError(f"weight={weight:g}: must be from 0 to 1")
         self.weight = WEIGHT if weight is None else weight
         self.fitted_on = (PUBLIC_DEV,) if weight is None else ()
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its first stage and its model."""
         return super().from_run({"model": MODEL, **settings}, run)
 
     def _use(self, chat: ChatModel) -> None:
         if not isinstance(chat, TokenScorer | DryRun):
-            raise UserError(f"{chat.name} tells no log-probabilities of a text. Use a local model")
+            raise UserError(
+                f"{chat.name} reports no log-probabilities of a text. Use a local model"
+            )
         super()._use(chat)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model, the prompt and the weight."""
         return {
             "model": dict(self.chat.settings()),
             "prompt": f"{PROMPT} {short_hash(_template())}",
@@ -79,7 +81,7 @@ class QueryLikelihood(PromptReranker):
         return [self.mixed(shortlist, self.likelihoods(shortlist)) for shortlist in shortlists]
 
     def likelihoods(self, shortlist: Shortlist) -> list[float | Failure]:
-        """The mean log-probability of the query's tokens after each text, natural logarithm."""
+        """Return the mean log-probability of the query's tokens after each text (natural log)."""
         if not isinstance(self.chat, TokenScorer):
             return [Failure(Cause.NOT_SENT)] * len(shortlist.texts)
         query = " " + one_line(shortlist.query)
@@ -91,14 +93,14 @@ class QueryLikelihood(PromptReranker):
     def mixed(
         self, shortlist: Shortlist, likelihoods: Sequence[float | Failure]
     ) -> Reranked | RetrieverError:
-        """The candidates by their mixture with the first stage."""
+        """Return the candidates by the mixture of likelihood and first stage."""
         scored = {i: value for i, value in enumerate(likelihoods) if not isinstance(value, Failure)}
         legs = as_leg(shortlist.scores[list(scored)]), as_leg(list(scored.values()))
         mixture = weighted_sum(legs, (1 - self.weight, self.weight), "zscore")
         found = list(likelihoods)
         for i, value in zip(scored, mixture.tolist(), strict=True):
             found[i] = value
-        # What is bare text no model counts for us.
+        # No model's interface counts the tokens of bare text.
         read = [estimate_text(f"{prompt_of(text)} {shortlist.query}") for text in shortlist.texts]
         return by_value(shortlist, found, [Usage(1, unreported=1, estimated_in=n) for n in read])
 
@@ -110,5 +112,5 @@ def _template() -> str:
 
 
 def prompt_of(text: str) -> str:
-    """What a query is to follow: bare text, for a model need not be made for chats."""
+    """Return the text before the query: no chat, since the model may not be a chat model."""
     return _template().replace("{memory}", one_line(text))

@@ -1,4 +1,4 @@
-"""Setwise reranking: the model names the best of a few, and a tournament does the rest.
+"""Setwise reranking: the model names the best of a group, in a tournament of groups.
 
 After Zhuang et al. 2024, "A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking
 with Large Language Models".
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from recallbed.chat_models import Request
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
 from retrievers.registry import register
-from retrievers.rerank.prompting import ChatResult, PromptReranker, RerankState, Steps
+from retrievers.rerank.prompt_reranker import ChatResult, PromptReranker, RerankState, Steps
 from retrievers.rerank.replies import Best
 from retrievers.rerank.tournament import Group, tournament
 
@@ -38,24 +40,24 @@ class ComparisonReranker(PromptReranker):
             raise UserError(f"top={top}: must be at least 1")
         self.top = top
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model's, and how many places are found."""
         return {**super().own_settings(), "top": self.top}
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """And how many places were searched for."""
         return {**super().notes(), "sound_places": self.top}
 
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """What to ask to compare a group."""
+        """Return the requests that compare a group."""
         raise NotImplementedError
 
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Who wins by these answers; where nobody does, the first of the group."""
+        """Return the winner by these replies, or the first of the group if none wins."""
         raise NotImplementedError
 
+    @override
     def steps(self, state: RerankState) -> Steps:
-        """Ask whatever the tournament wants compared."""
         games = tournament(range(len(state.shortlist.texts)), self.top, self.size)
         won: list[int] | None = None
         while True:
@@ -76,7 +78,7 @@ class ComparisonReranker(PromptReranker):
 
 @register("setwise")
 class Setwise(ComparisonReranker):
-    """Compares `size` candidates a call, shown in first-stage order."""
+    """Compares `size` candidates per call, shown in first-stage order."""
 
     def __init__(
         self,
@@ -90,18 +92,18 @@ class Setwise(ComparisonReranker):
     ) -> None:
         super().__init__(model, first_stage, depth, top, max_tokens, unusable)
         if size < 2:
-            raise UserError(f"size={size}: a comparison takes at least 2")
+            raise UserError(f"size={size}: must be at least 2")
         self.size = size
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """And how many are compared at once."""
         return {**super().own_settings(), "size": self.size}
 
+    @override
     def requests(self, state: RerankState, group: Group) -> list[Request]:
-        """One call a group."""
         return [self.request(state, group, Best)]
 
+    @override
     def winner(self, state: RerankState, group: Group, answers: Sequence[ChatResult]) -> int:
-        """Whom the reply names."""
         found = self.read_best(state, answers[0], group)
         return group[0] if found is None else found

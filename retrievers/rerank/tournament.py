@@ -1,7 +1,7 @@
-"""Finding the best few by comparing few: a tournament of groups. It knows nothing of models.
+"""A tournament of groups that finds the best few by comparisons of few, without any model.
 
-The winner of each group goes on to the next round. Once there is a winner, only the groups on its
-path are played again without it for the next place, as in a heap of that many children.
+The winner of each group reaches the next round. For each further place only the groups on the path
+of the last winner are compared again without it, as in a heap.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Generator, Sequence
 
 Group = tuple[int, ...]
 Tournament = Generator[list[Group], list[int], list[int]]
-"""Yields groups that may be compared at once, is sent the winner of each, ends with the order."""
+"""Yields groups that may be compared at once, receives their winners, returns the order."""
 
 
 def tournament(numbers: Sequence[int], best: int, size: int) -> Tournament:
-    """The `best` of `numbers`, in order.
+    """Return the `best` of `numbers`, in order.
 
-    Groups hold two to `size` numbers, in the order in which they were given. About n / (size - 1)
-    comparisons find the first, and log(n) / log(size) each one after it.
+    Groups have two to `size` numbers in the given order. The first takes about n / (size - 1)
+    comparisons, each further one log(n) / log(size).
     """
     place = {number: i for i, number in enumerate(numbers)}
-    # Neighbours of the given order meet late: what was ranked first is spread over the groups.
+    # Neighbours of the given order are compared late: the first ranks are spread over the groups.
     groups = -(-len(numbers) // size)
     rounds: list[list[list[int]]] = [[list(numbers[i::groups]) for i in range(groups)]]
     winners: list[list[int | None]] = []
@@ -44,7 +44,7 @@ def tournament(numbers: Sequence[int], best: int, size: int) -> Tournament:
 def _play(
     groups: Sequence[Sequence[int]], place: dict[int, int]
 ) -> Generator[list[Group], list[int], list[int | None]]:
-    """The winner of each group, None for an empty one; a number alone wins unasked."""
+    """The winner of each group, None for an empty one; a single number wins uncompared."""
     ordered = [tuple(sorted(group, key=place.__getitem__)) for group in groups]
     asked = [group for group in ordered if len(group) > 1]
     won = iter((yield asked) if asked else [])
@@ -57,7 +57,7 @@ def _replace(
     winners: list[list[int | None]],
     place: dict[int, int],
 ) -> Generator[list[Group], list[int], None]:
-    """Take the champion out, and play again the one group a round in which it stood."""
+    """Remove the champion and compare again its group of each round."""
     gone: int | None = champion
     coming: int | None = None
     for depth, groups in enumerate(rounds):

@@ -1,4 +1,4 @@
-"""What rerankers that ask a chat model do alike: many queries under way, replies read one way."""
+"""Base class of rerankers that ask a chat model, with many queries in progress at once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,58 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from typing_extensions import override
 
-from recallbed.chat_models import ChatModel, Chats, Message, Reply, Request, Usage
+from recallbed.chat_models import (
+    ChatModel,
+    Chats,
+    Message,
+    PromptFile,
+    Reply,
+    Request,
+    Usage,
+    fence_for,
+    one_line,
+)
 from recallbed.chat_models.base import Failure
 from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
 from retrievers.rerank.base import Reranked, Reranker, Shortlist, order_key
-from retrievers.rerank.prompt import ShortlistPrompt, shortlist_prompt
-from retrievers.rerank.repair import CUT, UNUSABLE, listed_before_the_cut, usable_labels
-from retrievers.rerank.replies import Best, Order
+from retrievers.rerank.replies import (
+    CUT,
+    UNUSABLE,
+    Best,
+    Order,
+    listed_before_the_cut,
+    usable_labels,
+)
+
+
+class ShortlistPrompt(PromptFile):
+    """A prompt file with the slots `rule`, `data` and `count`, and any others."""
+
+    def build(self, query: str, texts: Sequence[str], **slots: Any) -> tuple[Message, ...]:
+        """Return the messages that show `texts` under the labels [1], [2], … with `query`.
+
+        Query and texts are data: one line each, inside one fence.
+        """
+        fence = fence_for([query, *texts])
+        lines = [f"Query: {one_line(query)}", "", "Memories:"]
+        lines += [f"[{label}] {one_line(text)}" for label, text in enumerate(texts, 1)]
+        data = fence.put("\n".join(lines))
+        return self.fill(rule=fence.rule, data=data, count=len(texts), **slots)
+
+
+def shortlist_prompt(name: str) -> ShortlistPrompt:
+    """Return the prompt in `prompts/<name>.md` of this package."""
+    return ShortlistPrompt.load("retrievers.rerank", name)
+
 
 ChatResult = Reply | Failure
 Steps = Generator[list[Request], list[ChatResult], list[int]]
-"""Yields the requests that may be sent at once, is sent their answers, ends with the order found:
-numbers of texts, best first. What it leaves out stands below, in first-stage order with its ties.
+"""Yields requests that may be sent together, receives their replies, and returns the order found:
+numbers of texts, best first. Texts that it leaves out rank below, in first-stage order with ties.
 """
 PromptOrder = Literal["first-stage", "shuffled", "reversed"]
 
@@ -40,11 +77,11 @@ class RerankState:
 
 
 class PromptReranker(Reranker):
-    """A reranker whose `steps` ask `model` (`openai:MODEL`, `local:…`), in replies of JSON.
+    """A reranker whose `steps` ask `model` (`openai:MODEL`, `local:…`) for replies in JSON.
 
-    A reply that can't be used leaves the candidates of its prompt in the order they had, and is
-    counted; with `unusable=fail` a query of which no reply could be used fails instead. A call
-    that fails (time-out, rate limit, …) always fails its query.
+    After an unusable reply the candidates of its prompt keep their order, which is counted; with
+    `unusable=fail` a query without any usable reply fails. A failed call (time-out, rate limit, …)
+    always fails its query.
     """
 
     prompt_name: ClassVar[str]
@@ -60,14 +97,14 @@ class PromptReranker(Reranker):
     ) -> None:
         super().__init__(first_stage, depth)
         if max_tokens < 1:
-            raise UserError(f"max_tokens={max_tokens}: a reply needs at least 1")
+            raise UserError(f"max_tokens={max_tokens}: must be at least 1")
         self.model, self.max_tokens, self.unusable = model, max_tokens, unusable
 
     @classmethod
+    @override
     def from_run(cls, settings: Mapping[str, Any], run: RunContext) -> Self:
-        """With the run's own instances of its first stage and its chat model."""
         if "model" not in settings:
-            raise UserError("a chat model is needed, as in --set LABEL.model=openai:MODEL")
+            raise UserError("a chat model is needed. Add --set LABEL.model=openai:MODEL")
         made = super().from_run(settings, run)
         made._use((run.chats or Chats())(made.model))
         return made
@@ -81,7 +118,7 @@ class PromptReranker(Reranker):
         seed: int = 0,
         **settings: Any,
     ) -> Self:
-        """A reranker of a model, and a first stage, that are there already."""
+        """Return a reranker that asks an existing model, over an existing first stage."""
         made = cls(model=chat.name, **settings)
         made.seed = seed
         made._use(chat)
@@ -96,11 +133,11 @@ class PromptReranker(Reranker):
 
     @property
     def prompt(self) -> ShortlistPrompt:
-        """The prompt that this paradigm shows."""
+        """The prompt of this paradigm."""
         return shortlist_prompt(self.prompt_name)
 
+    @override
     def own_settings(self) -> Mapping[str, Any]:
-        """The model, the prompt, and how replies are read."""
         return {
             "model": dict(self.chat.settings()),
             "prompt": self.prompt.identity,
@@ -108,16 +145,16 @@ class PromptReranker(Reranker):
             "unusable": self.unusable,
         }
 
+    @override
     def notes(self) -> Mapping[str, Any]:
-        """The first stage's, and which model is asked."""
         return {**super().notes(), "chat_model": self.chat.name}
 
     def steps(self, state: RerankState) -> Steps:
-        """How one shortlist is ordered: see `Steps`."""
+        """Order one shortlist: see `Steps`."""
         raise NotImplementedError
 
+    @override
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
-        """Take all shortlists a step further together, until each is ordered or has failed."""
         states = [RerankState(shortlist) for shortlist in shortlists]
         running = {i: self.steps(state) for i, state in enumerate(states)}
         found: dict[int, Reranked | RetrieverError] = {}
@@ -148,25 +185,25 @@ class PromptReranker(Reranker):
         shown = list(state.shown) if len(state.shown) == len(values) else None
         return Reranked(values, state.usage, state.repairs, shown)
 
-    # What steps are made of.
+    # The building blocks of `steps`.
 
     def request(
         self, state: RerankState, numbers: Sequence[int], schema: Any, **slots: Any
     ) -> Request:
-        """The prompt that shows these texts of the cut in this order."""
+        """Return the prompt that shows these texts of the shortlist in this order."""
         texts = [state.shortlist.texts[i] for i in numbers]
         messages = self.prompt.build(state.shortlist.query, texts, **slots)
         return Request(messages, schema, self.max_tokens)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether prompt and reply stay within the model's context, where that is known."""
+        """Whether prompt and reply fit the model's context; True if that is unknown."""
         context = self.chat.context
         return context is None or self.chat.count_tokens(messages) + self.max_tokens <= context
 
     def arranged(
         self, state: RerankState, numbers: Sequence[int], order: PromptOrder, salt: str = ""
     ) -> list[int]:
-        """The texts, given best first, in the order in which the prompt shows them."""
+        """Return the texts, given best first, in the order of the prompt."""
         if order == "reversed":
             return list(reversed(numbers))
         if order == "shuffled":
@@ -185,9 +222,9 @@ class PromptReranker(Reranker):
         shown: Sequence[int],
         expected: int | None = None,
     ) -> list[int]:
-        """The texts that a reply puts first, as numbers of the cut. `shown` is the prompt's order.
+        """Return the texts that a reply puts first. `shown` is the order of the prompt.
 
-        Raises RetrieverError where the call failed.
+        Raises RetrieverError if the call failed.
         """
         labels: Sequence[int] = ()
         if self._usable(state, answer):
@@ -198,7 +235,7 @@ class PromptReranker(Reranker):
             labels = listed_before_the_cut(answer)
             if not labels:
                 return []
-            if not answer.usage.calls:  # a model of somebody's own that counts whole replies only
+            if not answer.usage.calls:  # a user's own model that counts complete replies only
                 tokens_in = self.chat.count_tokens(request.messages)
                 tokens_out = estimate_text(answer.text)
                 state.usage += Usage(
@@ -211,9 +248,9 @@ class PromptReranker(Reranker):
         return [shown[n - 1] for n in usable_labels(labels, len(shown), wanted, state.repairs)]
 
     def read_best(self, state: RerankState, answer: ChatResult, shown: Sequence[int]) -> int | None:
-        """The text that a reply calls the best, None where it names none.
+        """Return the text that a reply names as the best, None if it names none.
 
-        Raises RetrieverError where the call failed.
+        Raises RetrieverError if the call failed.
         """
         if not self._usable(state, answer):
             return None
