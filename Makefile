@@ -49,7 +49,7 @@ docs-commands: $(VENV)/.test
 # The quick tests against an installed wheel, on any Python: make wheel-tests PYTHON=python3.13
 # With TESTS=tests all of them.
 # Left out: two files that are about the checkout.
-TESTS ?= -m 'not slow' $(QUICK:%=tests/test_%.py)
+TESTS ?= -m 'not slow' $(patsubst %,tests/test_%.py,$(filter-out layout wheel,$(QUICK)))
 CHECKOUT = build/wheel-tests/checkout
 wheel-tests:
 	rm -rf build/wheel-tests && mkdir -p $(CHECKOUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,18 @@ class Interval:
 
     def to_json(self) -> dict[str, float | str]:
         """Return the fields, numbers with six decimals."""
-        return {k: v if isinstance(v, str) else round(v, 6) for k, v in asdict(self).items()}
+        found: dict[str, float | str] = rounded(asdict(self))
+        return found
 
     def __str__(self) -> str:
         return f"95 % [{self.low:.4f}, {self.high:.4f}] {self.method}"
+
+
+def rounded(value: Any) -> Any:
+    """Return JSON with its floats rounded to six decimals."""
+    if isinstance(value, Mapping):
+        return {key: rounded(member) for key, member in value.items()}
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def wilson(mean: float, n: int) -> Interval:

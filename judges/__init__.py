@@ -1,4 +1,4 @@
-"""Who says right or wrong: structured verdicts of a model, and their agreement with people."""
+"""Structured verdicts of a model on answers and memories, and their agreement with people."""
 
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from judges.verdicts import (

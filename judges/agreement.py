@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 app = App()
 MOST_LEVELS = 20
-ONE_LEVEL = "both raters only ever say one and the same level"
+ONE_LEVEL = "both raters give one and the same level only"
 UNDEFINED = {
     "kappa": ONE_LEVEL,
     "quadratic_kappa": ONE_LEVEL,
-    "spearman": "a rater only ever says one level",
-    "f1": "neither rater ever says the positive class",
+    "spearman": "a rater gives one level only",
+    "f1": "neither rater ever gives the positive class",
 }
 
 
-def compare(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[str, Any]:
+def compare_raters(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[str, Any]:
     """What --json prints of two files. Items that both judged are compared, all others counted.
 
-    Intervals are of 95 % and draw whole clusters where A names them, else items. Raises UserError
-    where no item is judged in both, and where an item's cluster differs.
+    Intervals are of 95 % and draw whole clusters if A names them, else items. Raise UserError if no
+    item is judged in both, or if an item's cluster differs.
     """
     import numpy as np
 
@@ -44,7 +44,7 @@ def compare(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[s
     if not shared:
         raise UserError(
             f"{a.path} and {b.path}: no item is judged in both ({len(both)} have a row in both)."
-            " Name with --key the field that says which item a row is of"
+            " Name with --key the field that identifies the item of a row"
         )
     first, second = (np.array([f.labels[item] for item in shared]) for f in (a, b))
     levels = [0, 1] if kind == "binary" else sorted({*first.tolist(), *second.tolist()})
@@ -121,7 +121,7 @@ def _with_interval(value: float, resamples: Floats, undefined: str) -> dict[str,
     return found
 
 
-def describe(result: Mapping[str, Any]) -> Iterator[str]:
+def describe_agreement(result: Mapping[str, Any]) -> Iterator[str]:
     """The result as lines of text."""
     for name in ("a", "b"):
         side = result[name]
@@ -142,9 +142,9 @@ def describe(result: Mapping[str, Any]) -> Iterator[str]:
         elif found["low"] is None:
             yield f"{title}: {found['value']:.4f} (no interval: {found['reason']})"
         else:
-            told = f"{title}: {found['value']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
+            line = f"{title}: {found['value']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
             gone = found.get("undefined_resamples")
-            yield told + (f" ({gone} resamples undefined)" if gone else "")
+            yield line + (f" ({gone} resamples undefined)" if gone else "")
     levels = [str(level).lower() for level in result["levels"]]
     width = max(map(len, [*levels, *(str(n) for row in result["confusion"] for n in row)]))
     yield "confusion, A down, B across"
@@ -168,7 +168,7 @@ NAMES = {
         "recallbed agreement a.jsonl b.jsonl --scale grade --field result.grade",
     )
 )
-def command(
+def agreement(
     a: Annotated[Path, typer.Argument(help="Verdicts of one rater, a JSON object per line.")],
     b: Annotated[Path, typer.Argument(help="Verdicts of the other.")],
     key: Annotated[
@@ -200,11 +200,11 @@ def command(
 
     first = read_verdicts(a, key, field, scale, cluster)
     second = read_verdicts(b, key, field, scale)
-    result = compare(first, second, scale, seed)
+    result = compare_raters(first, second, scale, seed)
     if as_json:
         say_json(canonical(result))
     else:
-        say(*describe(result))
+        say(*describe_agreement(result))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How far two raters agree. Pure functions of a table of counts, so that resamples are cheap.
 
-A table is (..., levels, levels): how often rater A said level i and rater B level j of the same
-item, over any number of resamples at once. A measure gives (...,), NaN where it isn't defined.
+A table is (..., levels, levels): how often rater A gave level i and rater B level j of the same
+item, over any number of resamples at once. A measure gives (...,), NaN if it is not defined.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 def cohen_kappa(table: Floats) -> Floats:
     """Agreement beyond chance, (observed - expected) / (1 - expected) (Cohen 1960).
 
-    Expected is that of two independent raters with these marginals. Not defined where both only
-    ever say one and the same level.
+    Expected is that of two independent raters with these marginals. Not defined if both give
+    one and the same level only.
     """
     levels = table.shape[-1]
     return _weighted(table, 1 - np.eye(levels))
@@ -43,7 +43,7 @@ def spearman(table: Floats) -> Floats:
     """Spearman's rank correlation with mid-ranks for ties; levels ascend.
 
     It is Pearson's over the ranks, which for ratings are given by the marginals alone. Not
-    defined where a rater only ever says one level.
+    defined if a rater gives one level only.
     """
     n = table.sum((-2, -1))[..., None]
     # A level's mid-rank, as a deviation from the mean rank (n + 1) / 2.
@@ -58,10 +58,10 @@ def spearman(table: Floats) -> Floats:
 def f1(table: Floats, positive: int) -> Floats:
     """2 tp / (2 tp + fp + fn) for the level at `positive`; the same whichever rater is the truth.
 
-    Not defined where neither ever says it.
+    Not defined if neither ever gives it.
     """
-    said = table[..., positive, :].sum(-1) + table[..., :, positive].sum(-1)
-    return _divided(2 * table[..., positive, positive], said)
+    given = table[..., positive, :].sum(-1) + table[..., :, positive].sum(-1)
+    return _divided(2 * table[..., positive, positive], given)
 
 
 def _divided(above: Floats, below: Floats) -> Floats:

@@ -1,6 +1,6 @@
-"""Tasks 1 and 2: which predicted memory says the same as which gold one.
+"""Tasks 1 and 2: which predicted memory means the same as which gold one.
 
-The model sees two numbered lists and gives pairs of numbers from 1. A number that isn't on its
+The model sees two numbered lists and gives pairs of numbers from 1. A number that is not on its
 list drops its pair; a gold or predicted memory that was paired before keeps its first pair. Both
 are counted. Positions in the verdict are from 0.
 """
@@ -14,10 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from judges.prompt import Prompt, read_prompt
-from judges.replies import Number
+from judges.prompt import JudgePrompt, Number, read_prompt
 from judges.verdicts import Judged, Pairs, Verdict
-from judges.voting import Ballot, Question, ask
+from judges.voting import Ballot, JudgeQuestion, ask_judge
 from recallbed.chat_models.base import ChatModel, Message
 from recallbed.chat_models.fence import one_line
 from recallbed.corpus.records import MemoryItem
@@ -44,8 +43,8 @@ class _Reply(BaseModel):
 class PairJudge:
     """Pairs gold and predicted memories by meaning, one to one.
 
-    Of several votes a pair stands where more than half of those that came have it, so what stands
-    is one to one again. Threads may share an instance.
+    Of several votes, the pairs are kept that more than half of those that came have, so they are
+    one to one again. Threads may share an instance.
     """
 
     def __init__(self, chat: ChatModel, votes: int = 1) -> None:
@@ -54,10 +53,10 @@ class PairJudge:
 
     def question(
         self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
-    ) -> Question[Pairs]:
+    ) -> JudgeQuestion[Pairs]:
         """What is sent, for a batch. With an empty side there is no pair, and no call."""
         if not gold_items or not predicted_items:
-            return Question((), lambda answers: Judged((), prompt=self._prompt.identity))
+            return JudgeQuestion((), lambda answers: Judged((), prompt=self._prompt.identity))
         messages = _messages(self._prompt, gold_items, predicted_items)
         read = partial(_clean, len(gold_items), len(predicted_items))
         return self._ballot.question(self._prompt, messages, read)
@@ -66,7 +65,7 @@ class PairJudge:
         self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
     ) -> Verdict[Pairs]:
         """One verdict: pairs (gold position, predicted position), by gold."""
-        return ask(self._ballot.chat, self.question(gold_items, predicted_items))
+        return ask_judge(self._ballot.chat, self.question(gold_items, predicted_items))
 
     def settings(self) -> Mapping[str, Any]:
         """All that can change a verdict."""
@@ -74,7 +73,7 @@ class PairJudge:
 
 
 def _messages(
-    prompt: Prompt, gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]
+    prompt: JudgePrompt, gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]
 ) -> tuple[Message, ...]:
     lists = [[_line(item) for item in items] for items in (gold, predicted)]
     body = "\n\n".join(
@@ -96,7 +95,7 @@ def _clean(golds: int, predicted: int, reply: _Reply, repairs: Counter[str]) -> 
         if not (0 <= gold < golds and 0 <= other < predicted):
             repairs[OUT_OF_RANGE] += 1
         elif gold in kept or other in kept.values():
-            # The same pair said twice takes nothing away, but is counted like the rest.
+            # A repeated pair changes nothing, but is counted like the rest.
             repairs[REPEATED] += 1
         else:
             kept[gold] = other

@@ -1,11 +1,15 @@
-"""The instructions of a judge: a file of the package, with a version and a hash."""
+"""Prompts of judges, files of the package with version and hash, and the replies they ask for."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
 
 from recallbed.chat_models.base import Message
 from recallbed.chat_models.fence import fence_for, harmless
@@ -14,10 +18,10 @@ _ASK = "Now do with the material above as you were told."
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """What a judge is told. `identity` names file, version and content, such as `pa.v1#0a1b2c3d`.
+class JudgePrompt:
+    """The instructions of a judge.
 
-    The identity goes into verdicts and fingerprints, so that an edited prompt is another prompt.
+    `identity` goes into verdicts and fingerprints, so that an edited prompt is another prompt.
     """
 
     name: str
@@ -25,28 +29,57 @@ class Prompt:
 
     @property
     def identity(self) -> str:
-        """The name with the first eight digits of the content's SHA-256."""
+        """The name with eight digits of the content's SHA-256, such as `pa.v1#0a1b2c3d`."""
         return f"{self.name}#{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
 
     def messages(self, material: Mapping[str, str]) -> tuple[Message, ...]:
-        """The prompt over this material: heading -> text, each text quoted as data."""
+        """Return the prompt over this material: heading -> text, each text quoted as data."""
         body = "\n\n".join(f"{heading}\n{quoted(text)}" for heading, text in material.items())
         return self.over(body, list(material.values()))
 
     def over(self, body: str, texts: Sequence[str]) -> tuple[Message, ...]:
-        """The prompt over a body made of these texts, each made `harmless`."""
+        """Return the prompt over a body made of these texts, each made `harmless`."""
         fence = fence_for(texts)
-        told = self.text.replace("{rule}", fence.rule)
-        return Message("system", told), Message("user", f"{fence.put(body)}\n\n{_ASK}")
+        rules = self.text.replace("{rule}", fence.rule)
+        return Message("system", rules), Message("user", f"{fence.put(body)}\n\n{_ASK}")
 
 
-def read_prompt(name: str) -> Prompt:
-    """The prompt in `judges/prompts/<name>.md`."""
+def read_prompt(name: str) -> JudgePrompt:
+    """Read `judges/prompts/<name>.md`."""
     file = files("judges") / "prompts" / f"{name}.md"
-    return Prompt(name, file.read_text(encoding="utf-8").strip())
+    return JudgePrompt(name, file.read_text(encoding="utf-8").strip())
 
 
 def quoted(text: str) -> str:
-    """`text` with `> ` before each line: none of its lines can be taken for a heading of ours."""
+    """Return `text` with `> ` before each line, so that no line looks like a heading."""
     lines = harmless(text).splitlines() or ["(nothing)"]
     return "\n".join(f"> {line}" for line in lines)
+
+
+def _bare(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_no_bool)]
+"""A whole number; "2" is 2, but true is not 1."""
+
+
+class YesOrNo(BaseModel):
+    """One of the allowed values; "not yes" or "yes and no" break the schema.
+
+    The evidence comes first, so that the model looks for it before it decides.
+    """
+
+    evidence: str = Field(description="What in the material decides the question, briefly.")
+    verdict: Annotated[Literal["yes", "no"], BeforeValidator(_bare)]
+
+
+def is_yes(reply: YesOrNo, repairs: Counter[str]) -> bool:
+    """Return the vote of a reply, which needs no repair."""
+    return reply.verdict == "yes"

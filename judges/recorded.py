@@ -1,8 +1,8 @@
 """`python -m judges.recorded PATH`: the benchmark's recorded judge items as verdicts of ours.
 
-The release records, for a few answers a track, what its own judge said. A verdict per item comes
-out: for tasks 1 and 2 the pairs that the judge accepted, by the items' own ids; for task 3 whether
-the memory was used; for task 4 pass or fail, and for its ability 5 three grades a response.
+The release records, for a few answers per track, the verdicts of its own judge. Each item becomes a
+verdict: for tasks 1 and 2 the pairs that the judge accepted, by the items' own ids; for task 3
+whether the memory was used; for task 4 pass or fail, and for its ability 5 three grades a response.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ app = App()
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One answer of `model` and what the recorded judge said of it.
+    """One answer of `model` and the recorded judge's verdict on it.
 
     `item` is the benchmark_id of the row, for task 4 the query_id; `row` names the row always.
-    `measure` is `pairs`, `used_memory` or a dimension of task 4 (`pf` alone: the files don't say
+    `measure` is `pairs`, `used_memory` or a dimension of task 4 (`pf` alone: the files do not say
     which of the two).
     """
 
@@ -52,7 +52,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class RecordedFile:
-    """The items of one file, and what couldn't be read of it: (line, what is wrong)."""
+    """The items of one file, and what could not be read of it: (line, what is wrong)."""
 
     path: Path
     items: list[Recorded] = field(default_factory=list)
@@ -63,7 +63,7 @@ class RecordedFile:
 def read_recorded(path: Path) -> RecordedFile:
     """Read one `<track>.jsonl`; no fault of a line stops the rest.
 
-    Raises DataError for a file that can't be read at all.
+    Raise DataError for a file that cannot be read at all.
     """
     from recallbed.corpus.jsonl import read_jsonl
 
@@ -99,11 +99,11 @@ def _items(value: Mapping[str, Any], path: Path, line: int) -> Iterator[Recorded
     task, model = fields.text(value, "task"), fields.text(value, "model")
     session, name = fields.text(value, "session_id"), fields.text(value, "canonical_id")
     row = f"{session}__{name}" if task == "task1" else name
-    said = value.get("judge_output")
+    output = value.get("judge_output")
     read = _READERS.get(task)
     if read is None:
         raise fields.fault(f"task `{task}`: there are {', '.join(_READERS)}")
-    measure, verdicts = read(value, said, fields)
+    measure, verdicts = read(value, output, fields)
     for item, verdict in verdicts:
         yield Recorded(line, task, item or row, row, model, measure, verdict)
 
@@ -112,12 +112,12 @@ _Read = tuple[str, list[tuple[str, Verdict[Any]]]]
 _Reader: TypeAlias = "Callable[[Mapping[str, Any], Any, Fields], _Read]"
 
 
-def _pairs(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
-    if said is None:
+def _pairs(value: Mapping[str, Any], output: Any, fields: Fields) -> _Read:
+    if output is None:
         return "pairs", [("", Unjudged(NO_VERDICT))]
     kept: dict[str, str] = {}
     repairs: Counter[str] = Counter()
-    for name, review in fields.objects(said, "pair_reviews", "judge_output"):
+    for name, review in fields.objects(output, "pair_reviews", "judge_output"):
         gold, predicted = (fields.text(review, key, name) for key in ("gold_id", "pred_id"))
         if not _flag(review.get("ok"), f"{name}.ok", fields):
             continue
@@ -126,31 +126,31 @@ def _pairs(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
         else:
             kept[gold] = predicted
     pairs: IdPairs = tuple(kept.items())
-    return "pairs", [("", Judged(pairs, (_raw(said),), (pairs,), repairs=dict(repairs)))]
+    return "pairs", [("", Judged(pairs, (_raw(output),), (pairs,), repairs=dict(repairs)))]
 
 
-def _used(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
-    if said is None:
+def _used(value: Mapping[str, Any], output: Any, fields: Fields) -> _Read:
+    if output is None:
         return "used_memory", [("", Unjudged(NO_VERDICT))]
     place = "judge_output.used_memory"
-    used = _flag(said.get("used_memory") if isinstance(said, dict) else None, place, fields)
-    return "used_memory", [("", Judged(used, (_raw(said),), (used,)))]
+    used = _flag(output.get("used_memory") if isinstance(output, dict) else None, place, fields)
+    return "used_memory", [("", Judged(used, (_raw(output),), (used,)))]
 
 
 def _passed(measure: str) -> _Reader:
-    def read(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
+    def read(value: Mapping[str, Any], output: Any, fields: Fields) -> _Read:
         [query] = _queries(value, 1, fields)
-        if said is None:
+        if output is None:
             return measure, [(query, Unjudged(NO_VERDICT))]
-        score = fields.number(said, "score", "judge_output")
+        score = fields.number(output, "score", "judge_output")
         if score not in (0, 1):
             raise fields.fault(f"field `judge_output.score` must be 0 or 1, not {score}")
-        return measure, [(query, Judged(score == 1, (_raw(said),), (score == 1,)))]
+        return measure, [(query, Judged(score == 1, (_raw(output),), (score == 1,)))]
 
     return read
 
 
-def _graded(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
+def _graded(value: Mapping[str, Any], output: Any, fields: Fields) -> _Read:
     rows = [row for _, row in fields.objects(value, "judge_output")]
     queries = _queries(value, len(rows), fields)
     return "ei", [(query, _grades(row, fields)) for query, row in zip(queries, rows, strict=True)]
@@ -158,13 +158,13 @@ def _graded(value: Mapping[str, Any], said: Any, fields: Fields) -> _Read:
 
 def _grades(row: Any, fields: Fields) -> Verdict[Grades]:
     names = ("resonation", "expression", "reception")
-    said = [fields.number(row, name, "judge_output") for name in names]
-    numbers = [number for number in said if number is not None]
+    output = [fields.number(row, name, "judge_output") for name in names]
+    numbers = [number for number in output if number is not None]
     if not numbers:
         return Unjudged(NO_GRADE, (_raw(row),))
     if not all(number in range(1, 6) for number in numbers):
         raise fields.fault(f"a grade of {numbers} is not a whole number from 1 to 5")
-    grades = Grades(*(None if number is None else int(number) for number in said))
+    grades = Grades(*(None if number is None else int(number) for number in output))
     missing = len(names) - len(numbers)
     repairs = {MISSING_GRADE: missing} if missing else {}
     return Judged(grades, (_raw(row),), (grades,), repairs=repairs)
@@ -193,8 +193,8 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-def _raw(said: Any) -> str:
-    return json.dumps(said, ensure_ascii=False)
+def _raw(output: Any) -> str:
+    return json.dumps(output, ensure_ascii=False)
 
 
 def counts(file: RecordedFile) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def as_rows(item: Recorded) -> list[dict[str, Any]]:
         "recallbed recorded recorded/dev/judge/task3.jsonl --out verdicts.jsonl",
     )
 )
-def command(
+def recorded(
     path: Annotated[Path, typer.Argument(help="recorded/<split>/judge, or one file of it.")],
     out: Annotated[
         Path | None,
@@ -266,12 +266,12 @@ def command(
     if as_json:
         say_json(canonical(found))
     else:
-        say(*describe(found))
+        say(*describe_recorded(found))
     if any(file.faults for file in files):
         raise SystemExit(2)
 
 
-def describe(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def describe_recorded(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The counts as lines of text."""
     for one in found:
         line = f"{one['file']}: {one['rows']} rows, {one['items']} items, {one['judged']} judged"

@@ -1,4 +1,4 @@
-"""What many verdicts come to: a mean over what was judged, and beside it how much that was."""
+"""Summary of verdicts: the mean over the judged items, and how many were judged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recallbed.harness.failures import Failures
 class JudgeSummary:
     """The counts of one judge over its items.
 
-    `score` is over the judged items alone and None where there is none: an unjudged item is
+    `score` is over the judged items alone and None if there is none: an unjudged item is
     neither right nor wrong. `disagreement` is the share of the items with at least two votes whose
-    votes differ, tied ones included; None where no item has two.
+    votes differ, tied ones included; None if no item has two.
     """
 
     asked: int
@@ -36,11 +36,11 @@ class JudgeSummary:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the items that was judged; None for no items."""
+        """The share of judged items; None without items."""
         return self.judged / self.asked if self.asked else None
 
     def require(self, what: str) -> Self:
-        """Itself, or UserError where not one item was judged, so that there is no score at all."""
+        """Return itself, or raise UserError if no item was judged, so that there is no score."""
         if self.judged:
             return self
         raise UserError(
@@ -49,11 +49,11 @@ class JudgeSummary:
         )
 
     def causes(self) -> str:
-        """The causes of what is unjudged, in words; "" where all was judged."""
+        """The causes of unjudged items as text; "" if all were judged."""
         return ", ".join(f"{cause} {count}" for cause, count in self.unjudged.items())
 
     def line(self) -> str:
-        """The score with what it rests on, as one line."""
+        """Return the score and its counts as one line."""
         if self.score is None:
             return f"no score: 0 of {self.asked} judged ({self.causes() or 'no items'})"
         text = (
@@ -67,7 +67,7 @@ class JudgeSummary:
         return text
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Return all of it as JSON."""
         return {**asdict(self), "coverage": self.coverage}
 
 
@@ -78,9 +78,9 @@ def rate(
     seed: int = 0,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> JudgeSummary:
-    """The mean of `value` over the judged verdicts, with its 95 % interval, and all counts.
+    """Return the mean of `value` over the judged verdicts, with its 95 % interval, and all counts.
 
-    `value` makes a number within `bounds` of a verdict's value, such as `lambda grades:
+    `value` maps a verdict's value to a number within `bounds`, such as `lambda grades:
     grades.mean`; a yes is 1 by default, and None leaves the score out. `clusters` names the row of
     each verdict if several belong to one row; the interval then draws whole rows
     (`analysis.statistics.Bootstrap`).

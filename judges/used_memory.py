@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from judges.prompt import read_prompt
-from judges.replies import YesOrNo, is_yes
+from judges.prompt import YesOrNo, is_yes, read_prompt
 from judges.verdicts import Judged, Verdict
-from judges.voting import Ballot, Question, ask, majority
+from judges.voting import Ballot, JudgeQuestion, ask_judge, majority
 from recallbed.chat_models.base import ChatModel
 
 
@@ -23,10 +22,12 @@ class UsedMemoryJudge:
         self._ballot: Ballot[bool] = Ballot(chat, votes, YesOrNo, majority)
         self._prompt = read_prompt("used_memory.v1")
 
-    def question(self, query: str, answer: str, reason: str, memory_text: str) -> Question[bool]:
+    def question(
+        self, query: str, answer: str, reason: str, memory_text: str
+    ) -> JudgeQuestion[bool]:
         """What is sent in a batch (`judges.voting.ask_all`). A blank memory is unused: no call."""
         if not memory_text.strip():
-            return Question((), lambda answers: Judged(False, prompt=self._prompt.identity))
+            return JudgeQuestion((), lambda answers: Judged(False, prompt=self._prompt.identity))
         material = {
             "USER'S QUESTION": query,
             "SELECTED MEMORY": memory_text,
@@ -37,7 +38,7 @@ class UsedMemoryJudge:
 
     def __call__(self, query: str, answer: str, reason: str, memory_text: str) -> Verdict[bool]:
         """One verdict, True for used."""
-        return ask(self._ballot.chat, self.question(query, answer, reason, memory_text))
+        return ask_judge(self._ballot.chat, self.question(query, answer, reason, memory_text))
 
     def settings(self) -> Mapping[str, Any]:
         """All that can change a verdict."""

@@ -14,10 +14,9 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from indexes.language import language_of
-from judges.prompt import Prompt, read_prompt
-from judges.replies import Number, YesOrNo, is_yes
+from judges.prompt import JudgePrompt, Number, YesOrNo, is_yes, read_prompt
 from judges.verdicts import MISSING_GRADE, Grades, Verdict
-from judges.voting import Ballot, Question, Vote, ask, lower_median, majority
+from judges.voting import Ballot, JudgeQuestion, Vote, ask_judge, lower_median, majority
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.fence import one_line
 from recallbed.errors import UserError
@@ -63,7 +62,7 @@ class UtilizationJudge:
 
     def question(
         self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
-    ) -> Question[Any]:
+    ) -> JudgeQuestion[Any]:
         """What is sent, for a batch (`judges.voting.ask_all`).
 
         `memory_text` is the memory that the question is about; `others` what else is known of the
@@ -83,14 +82,14 @@ class UtilizationJudge:
         self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
     ) -> Verdict[Any]:
         """One verdict: Judged[bool], or Judged[Grades] for `ei`."""
-        return ask(self._ballot.chat, self.question(query, answer, memory_text, others))
+        return ask_judge(self._ballot.chat, self.question(query, answer, memory_text, others))
 
     def settings(self) -> Mapping[str, Any]:
         """All that can change a verdict."""
         prompts = [prompt.identity for prompt in self._prompts.values()]
         return {**self._ballot.settings(), "prompts": prompts}
 
-    def _prompt(self, query: str) -> Prompt:
+    def _prompt(self, query: str) -> JudgePrompt:
         if self.dimension != "ei":
             return self._prompts[self.dimension]
         return self._prompts["ei_zh" if language_of(query) == "chinese" else "ei_en"]

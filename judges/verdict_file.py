@@ -1,4 +1,4 @@
-"""Reading one rater's verdicts, a row each: what can be compared, and why the rest can't."""
+"""Verdicts of one rater, one per row: those that can be compared, and why the rest cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VerdictFile:
     """The verdicts of one file by item: `labels` the usable ones, `unjudged` the others' causes.
 
     A label is 0 or 1, or a grade. `unreadable` holds the first rows with a value that is neither
-    a verdict nor null. `clusters` names the group of every item, where one was asked for.
+    a verdict nor null. `clusters` names the group of every item, if one was asked for.
     """
 
     path: Path
@@ -54,7 +54,7 @@ def read_verdicts(
     """Read a file of verdicts. Names of fields may be paths, such as `result.verdict`.
 
     `keys` name an item together. A verdict that is null, missing or unreadable is unjudged, with
-    the cause that its row tells (`cause` beside it, or `error`). Raises DataError for a repeated
+    the cause in its row (`cause` next to it, or `error`). Raise DataError for a repeated
     item, a row without a key or cluster, a field that no row has, and the other kind's verdicts.
     """
     from recallbed.corpus.jsonl import read_jsonl
@@ -110,13 +110,13 @@ def _at(row: Mapping[str, Any], path: str) -> tuple[bool, Any]:
 
 def _cause(row: Mapping[str, Any], label: str) -> str:
     parts = label.split(".")[:-1]
-    places = [".".join([*parts[:n], "cause"]) for n in range(len(parts), -1, -1)]
-    told = (_at(row, place)[1] for place in [*places, "error"])
-    return next((cause for cause in told if isinstance(cause, str)), NO_VERDICT)
+    paths = [".".join([*parts[:n], "cause"]) for n in range(len(parts), -1, -1)]
+    causes = (_at(row, place)[1] for place in [*paths, "error"])
+    return next((cause for cause in causes if isinstance(cause, str)), NO_VERDICT)
 
 
 def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:
-    """The label that a value is, whole; None where it is none."""
+    """Return the label that a value is; None if it is none."""
     wrong = "For grades give --kind grade" if kind == "binary" else "Give --kind binary"
     other = DataError(f"{json.dumps(value)} is no {_WHAT[kind]}", path=path, line=line, todo=wrong)
     if isinstance(value, bool):

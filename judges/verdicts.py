@@ -1,6 +1,6 @@
-"""What a judge said of one item: a value, or that there is none and why.
+"""The verdict of a judge on one item: a value, or the cause why there is none.
 
-Unjudged is a third thing beside right and wrong. It has a count of its own and is in no score.
+Unjudged items are neither right nor wrong: they have a count of their own and are in no score.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Grades:
 class Judged(Generic[T]):
     """A verdict, with all that it rests on.
 
-    `raw` holds the replies as they came and `votes` what each said, one of each a vote; a vote
-    whose call failed is None. Both are empty where there was nothing to ask. `usage` is the sum
-    over the votes. `prompt` names the file, its version and its hash. `repairs` counts what was
-    mended in the replies, by kind.
+    `raw` holds the replies as they came and `votes` their values, one per vote; a vote whose call
+    failed is None. Both are empty if there was nothing to ask. `usage` is the sum
+    over the votes. `prompt` names the file, its version and its hash. `repairs` counts the
+    repairs of the replies, by kind.
     """
 
     value: T
@@ -77,13 +77,13 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def disagreed(verdict: Verdict[Any]) -> bool | None:
-    """Whether the votes that came differ; None where fewer than two came."""
+    """Return whether the votes that came differ; None if fewer than two came."""
     came = [vote for vote in verdict.votes if vote is not None]
     return None if len(came) < 2 else any(vote != came[0] for vote in came)
 
 
 def to_row(verdict: Verdict[Any]) -> dict[str, JSON]:
-    """A verdict as JSON, for a row of a run. Usage isn't in it: a row has it already."""
+    """Return a verdict as JSON for a row of a run, which has the usage already."""
     kept: dict[str, JSON] = {
         "verdict": _plain(verdict.value) if isinstance(verdict, Judged) else None,
         "cause": verdict.cause if isinstance(verdict, Unjudged) else None,
@@ -98,7 +98,7 @@ def to_row(verdict: Verdict[Any]) -> dict[str, JSON]:
 
 
 def from_row(row: Mapping[str, JSON]) -> Verdict[Any]:
-    """The verdict that `to_row` made this of, without its usage."""
+    """Return the verdict of a `to_row`, without its usage."""
     votes = tuple(_value(vote) for vote in row["votes"])
     raw, model, prompt = tuple(row["raw"]), row["model"], row["prompt"]
     if row["cause"] is not None:

@@ -1,7 +1,7 @@
-"""One question put to a model n times, and what the n replies come to.
+"""One question put to a model n times, and the verdict of the n replies.
 
 A verdict needs replies to more than half of the votes; the rules below then look at those that
-came. What is too few or tied is unjudged, never guessed.
+came. Too few or tied votes are unjudged, never guessed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from judges.prompt import Prompt
+from judges.prompt import JudgePrompt
 from judges.verdicts import TIED, Judged, Unjudged, Verdict
 from recallbed.chat_models.base import ChatModel, Failure, Message, Reply, Request, Usage
 from recallbed.errors import UserError
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Vote = Callable[[Any, Counter[str]], T]
 VOTE_TEMPERATURE = 0.7
-"""Of each vote where there are several; a single one is taken at 0."""
+"""The temperature of each of several votes; a single vote has 0."""
 MAX_TOKENS = 2048
 """A verdict is short, but a reasoning model's thoughts count too, and a cut reply is unjudged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
+class JudgeQuestion(Generic[T]):
     """What is sent to learn a verdict, one request a vote, and how the answers are read.
 
     `read` takes one answer a request, in order. No requests: there is nothing to ask.
@@ -40,12 +40,12 @@ class Question(Generic[T]):
     read: Callable[[Sequence[Reply | Failure]], Verdict[T]]
 
 
-def ask(chat: ChatModel, question: Question[T]) -> Verdict[T]:
-    """Put one question. Raises what the model raises for a user: BudgetReached, a wrong key."""
+def ask_judge(chat: ChatModel, question: JudgeQuestion[T]) -> Verdict[T]:
+    """Put one question. Raise what the model raises for a user: BudgetReached, a wrong key."""
     return ask_all(chat, [question])[0]
 
 
-def ask_all(chat: ChatModel, questions: Sequence[Question[T]]) -> list[Verdict[T]]:
+def ask_all(chat: ChatModel, questions: Sequence[JudgeQuestion[T]]) -> list[Verdict[T]]:
     """Put many questions in one batch; one verdict each, in order."""
     answers = chat.complete_all([r for question in questions for r in question.requests])
     verdicts, at = [], 0
@@ -86,16 +86,18 @@ class Ballot(Generic[T]):
             "max_tokens": self.max_tokens,
         }
 
-    def question(self, prompt: Prompt, messages: tuple[Message, ...], vote: Vote[T]) -> Question[T]:
+    def question(
+        self, prompt: JudgePrompt, messages: tuple[Message, ...], vote: Vote[T]
+    ) -> JudgeQuestion[T]:
         """The question that these messages put.
 
-        `vote` makes a vote of a parsed reply, and counts what it mends in it.
+        `vote` makes a vote of a parsed reply, and counts the repairs.
         """
         requests = tuple(
             Request(messages, self.schema, self.max_tokens, self.temperature, sample=sample)
             for sample in range(self.votes)
         )
-        return Question(requests, partial(self._read, prompt.identity, vote))
+        return JudgeQuestion(requests, partial(self._read, prompt.identity, vote))
 
     def _read(self, prompt: str, vote: Vote[T], answers: Sequence[Reply | Failure]) -> Verdict[T]:
         repairs: Counter[str] = Counter()
@@ -123,11 +125,11 @@ class Ballot(Generic[T]):
 
 
 def majority(votes: Sequence[T]) -> T | None:
-    """What more than half of the votes say; None where nothing is."""
+    """Return the value of more than half of the votes; None if there is none."""
     [(value, count)] = Counter(votes).most_common(1)
     return value if 2 * count > len(votes) else None
 
 
 def lower_median(votes: Sequence[int]) -> int:
-    """The middle one, the lower of two: a grade that a vote really gave."""
+    """Return the median, the lower of two: a grade that a vote gave."""
     return sorted(votes)[(len(votes) - 1) // 2]

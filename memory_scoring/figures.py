@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.statistics import Bootstrap, Interval, mean_interval
+from analysis.statistics import Bootstrap, Interval, mean_interval, rounded
 from memory_scoring.pairing import Pair, algorithmic_score, coverage, mean_score
 from memory_scoring.similarity import text_similarity
 from recallbed.corpus.records import MemoryItem
@@ -61,13 +61,8 @@ class Pooled:
 
     def to_json(self) -> dict[str, JSON]:
         """Return counts and rates."""
-        rates = {name: round(value, 6) for name, value in self.rates.items()}
-        return {
-            "gold": self.gold,
-            "predicted": self.predicted,
-            "matched": self.matched,
-            **rates,
-        }
+        found: dict[str, JSON] = rounded({**asdict(self), **self.rates})
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +143,8 @@ class GroupFigures:
 
     def to_json(self) -> dict[str, JSON]:
         """Return the counts and figures."""
-        return {
-            "gold": self.gold,
-            "predicted": self.predicted,
-            "recall": self.recall and self.recall.to_json(),
-            "recall_as_such": self.recall_as_such and self.recall_as_such.to_json(),
-            "precision": self.precision and self.precision.to_json(),
-        }
+        found: dict[str, JSON] = rounded(asdict(self))
+        return found
 
 
 def breakdown(

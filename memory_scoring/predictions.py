@@ -137,7 +137,7 @@ class PredictedSessions(Generic[R]):
         return tally
 
 
-def read_sessions(
+def read_predicted_sessions(
     source: Path, data: Path | None, split: str, track: Track[R], keys: Sequence[str] = KEYS
 ) -> PredictedSessions[R]:
     """Read a split with its references and what `source`, a file or a run folder, predicts.

@@ -33,7 +33,7 @@ def normalised(text: str) -> str:
 def label_similarity(one: str | None, other: str | None) -> float:
     """2 x common prefix / sum of lengths of two paths such as `Preferences/Food`; case counts.
 
-    0 where either is missing or empty.
+    0 if either is missing or empty.
     """
     first, second = ([part for part in (label or "").split("/") if part] for label in (one, other))
     common = 0

@@ -16,14 +16,14 @@ SYSTEMS = {"extractive": "task1.extractive:Extractive"}
 
 
 def extraction_task(options: TaskOptions) -> Task[Task1Row]:
-    """The rows that the options name. References aren't opened. Raises DataError."""
+    """Return the rows that the options name. References are not opened. Raise DataError."""
     inputs = read_inputs(options.data.data, options.data.split, TASK1, options.data.limit)
     return Task(
         name="task1",
         rows=inputs.rows,
         data=inputs.fingerprint(),
         work=extract,
-        predictions=lambda row, result: [prediction_row(row, result)],
+        predictions=lambda row, result: [extraction_row(row, result)],
         summarise=summarise_ingests,
         systems=SYSTEMS,
     )
@@ -34,6 +34,6 @@ def extract(system: MemorySystem, row: Task1Row) -> dict[str, JSON]:
     return ingest_result(system, system.ingest(row.dialogue))
 
 
-def prediction_row(row: Task1Row, result: JSON) -> dict[str, JSON]:
+def extraction_row(row: Task1Row, result: JSON) -> dict[str, JSON]:
     """The official row: {benchmark_id, memory_items}."""
     return {"benchmark_id": row.benchmark_id, "memory_items": result["memory_items"]}

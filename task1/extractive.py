@@ -1,7 +1,7 @@
 """Extraction without a model: user turns quoted, those that a retriever finds most about the user.
 
 A floor, and a look at what a retriever alone can tell: each label of the benchmark's taxonomy is
-put as words in which people speak of themselves, and asked of the dialogue as a query.
+worded as people speak about themselves, and used as a query over the dialogue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`python -m task1.published RECORDED`: our matcher beside the published leaderboard, as Markdown.
+"""`python -m task1.published RECORDED`: our matcher and the published leaderboard, as Markdown.
 
-RECORDED holds a file of prediction rows a model, named like the model: `gpt-5.2.jsonl`.
+RECORDED holds a file of prediction rows per model, named like the model: `gpt-5.2.jsonl`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 app = App()
 FIGURES = ("precision", "recall", "f1")
 KINDS = ("direct", "indirect")
-ALIKE = 0.02
+SAME_ORDER = 0.02
 """Published F1 that differ by no more than this put two models in no order."""
 SAME = {"deepseek-v3.2": "DeepSeek Reasoner"}
-"""Recorded names that aren't the leaderboard's in small letters."""
+"""Recorded names that are not the leaderboard's in lower case."""
 PAPER_RECALL = {
     "GPT-4.1-mini": (0.5526, 0.0032),
     "DeepSeek Reasoner": (0.5386, 0.4716),
     "Llama-4 Maverick": (0.1862, 0.0337),
     "Qwen3-max": (0.4399, 0.3586),
 }
-"""Recall of direct and of indirect memories, where the text of the paper (4.1.1) gives it."""
+"""Recall of direct and of indirect memories, if the text of the paper (4.1.1) gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ def published(
     """Compare scores of recorded answers with the leaderboard."""
     from recallbed.harness.terminal import say
 
-    say(*markdown(compare(recorded, data, split, assign)))
+    say(*markdown(compare_models(recorded, data, split, assign)))
 
 
-def compare(
+def compare_models(
     recorded: Path, data: Path | None, split: str, assign: AssignmentName = "hungarian"
 ) -> list[Compared]:
     """Every model of the folder that the leaderboard knows, in the leaderboard's order by F1.
 
-    Raises UserError where there is none, and what reading predictions and data raises.
+    Raise UserError if there is none, and what reading predictions and data raises.
     """
     from memory_scoring import SessionPairs, breakdown, figures
     from memory_scoring.predictions import match_sessions
@@ -128,7 +128,7 @@ def misordered(models: Sequence[Compared]) -> list[tuple[str, str]]:
     return [
         (one.model, other.model)
         for one, other in combinations(models, 2)
-        if abs(gap := one.published["f1"] - other.published["f1"]) > ALIKE
+        if abs(gap := one.published["f1"] - other.published["f1"]) > SAME_ORDER
         and gap * (one.mean("f1") - other.mean("f1")) <= 0
     ]
 
@@ -159,7 +159,7 @@ def markdown(models: Sequence[Compared]) -> Iterator[str]:
     )
     wrong = misordered(models)
     yield (
-        f"Order by F1 where published F1 differ by more than {ALIKE}: "
+        f"Order by F1 if published F1 differ by more than {SAME_ORDER}: "
         + ("; ".join(f"{a} and {b} swapped" for a, b in wrong) if wrong else "the same")
         + "."
     )

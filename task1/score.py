@@ -45,10 +45,10 @@ def score_file(options: ScoreOptions) -> MemoryReport[Task1Row]:
 
 
 def _read(options: ScoreOptions) -> PredictedSessions[Task1Row]:
-    from memory_scoring.predictions import read_sessions
+    from memory_scoring.predictions import read_predicted_sessions
     from recallbed.corpus.task1 import TASK1
 
-    return read_sessions(options.predictions, options.data, options.split, TASK1)
+    return read_predicted_sessions(options.predictions, options.data, options.split, TASK1)
 
 
 def _score(sessions: PredictedSessions[Task1Row], options: ScoreOptions) -> MemoryReport[Task1Row]:

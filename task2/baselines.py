@@ -1,7 +1,7 @@
-"""What an update comes to without a model: nothing, or the one change that a retriever points at.
+"""Updates without a model: none, or the one change that a retriever points at.
 
-Both are said in the summary to be no model. They are floors: a system that reads the dialogue must
-do better than to leave all as it is.
+The summary says that both use no model. They are floors: a system that reads the dialogue must do
+better than leave everything as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Replace(StoredSystem):
     """
 
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """One UPDATE; nothing where there is no memory or the user says nothing."""
+        """Return one UPDATE; nothing without memories or user turns."""
         turns = dict.fromkeys(turn.text for turn in dialogue if turn.role == "user")
         items = self.memories()
         best: tuple[str, Hit] | None = None

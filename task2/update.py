@@ -22,14 +22,14 @@ SYSTEMS = {"copy": "task2.baselines:Copy", "replace": "task2.baselines:Replace"}
 
 
 def update_task(options: TaskOptions) -> Task[Task2Row]:
-    """The rows that the options name. References aren't opened. Raises DataError."""
+    """Return the rows that the options name. References are not opened. Raise DataError."""
     inputs = read_inputs(options.data.data, options.data.split, TASK2, options.data.limit)
     return Task(
         name="task2",
         rows=inputs.rows,
         data=inputs.fingerprint(),
         work=update,
-        predictions=lambda row, result: [prediction_row(row, result)],
+        predictions=lambda row, result: [update_row(row, result)],
         summarise=_summarise,
         systems=SYSTEMS,
     )
@@ -78,7 +78,7 @@ def with_official_ids(
     return named
 
 
-def prediction_row(row: Task2Row, result: JSON) -> dict[str, JSON]:
+def update_row(row: Task2Row, result: JSON) -> dict[str, JSON]:
     """The official row: {benchmark_id, memory_items}, the whole updated list."""
     return {"benchmark_id": row.benchmark_id, "memory_items": result["memory_items"]}
 

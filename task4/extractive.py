@@ -13,7 +13,7 @@ class Extractive(Turns):
     """Stores every user turn, and answers with the one that the retriever puts first."""
 
     def respond(self, query: str) -> Response:
-        """The best hit, word for word; an empty answer where nothing is stored."""
+        """Return the best hit verbatim; an empty answer if nothing is stored."""
         hits = tuple(self.search(query, self.k))
         best = hits[0].item.text if hits else ""
         return Response(best, best, hits)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.metrics import Recall
-from analysis.statistics import Interval, mean_interval
+from analysis.statistics import Interval, mean_interval, rounded
 from judges.summary import JudgeSummary, rate
 from judges.verdicts import Judged, Verdict
 from memory_scoring.similarity import token_overlap
@@ -26,16 +26,18 @@ UNUSED = ("vra", "cf")
 class Share:
     """A mean with its 95 % interval over sessions, and the number of values."""
 
-    interval: Interval
+    mean: float
+    low: float
+    high: float
+    method: str
     n: int
 
-    def to_json(self) -> dict[str, JSON]:
-        """Return mean, interval and `n`."""
-        return {**self.interval.to_json(), "n": self.n}
-
     def __str__(self) -> str:
-        found = self.interval
-        return f"{found.mean:.4f}  95 % [{found.low:.4f}, {found.high:.4f}]  n {self.n}"
+        return f"{self.mean:.4f}  95 % [{self.low:.4f}, {self.high:.4f}]  n {self.n}"
+
+
+def _share(found: Interval | None, n: int) -> Share | None:
+    return None if found is None else Share(found.mean, found.low, found.high, found.method, n)
 
 
 def share(values: Sequence[float], questions: Sequence[UserQuestion]) -> Share | None:
@@ -44,11 +46,7 @@ def share(values: Sequence[float], questions: Sequence[UserQuestion]) -> Share |
     Intervals draw whole sessions, since the questions of a row depend on each other.
     """
     found = mean_interval(values, [question.row.session_id for question in questions])
-    return None if found is None else Share(found, len(values))
-
-
-def _json(found: Share | None) -> JSON:
-    return None if found is None else found.to_json()
+    return _share(found, len(values))
 
 
 def by_dimension(questions: Sequence[UserQuestion]) -> dict[str, list[UserQuestion]]:
@@ -73,8 +71,7 @@ class DimensionVerdicts:
         """What is printed: the grades, or the score."""
         if self.grades is not None:
             return self.grades
-        score = self.summary.score
-        return {"score": None if score is None else Share(score, self.summary.judged)}
+        return {"score": _share(self.summary.score, self.summary.judged)}
 
     def to_json(self) -> dict[str, JSON]:
         """Return the counts, and the score or the grades."""
@@ -84,7 +81,7 @@ class DimensionVerdicts:
         if self.grades is None:
             score = self.summary.score
             return {**found, "score": None if score is None else score.to_json()}
-        grades = {name: _json(one) for name, one in self.grades.items()}
+        grades = {name: one and rounded(asdict(one)) for name, one in self.grades.items()}
         return {**found, "grades": grades, "missing_grades": self.missing_grades}
 
 
@@ -118,7 +115,7 @@ def _grade(name: str, verdicts: Sequence[Verdict[Any]], clusters: Sequence[str])
         [cluster for _, cluster in kept],
         bounds=(1.0, 5.0),
     )
-    return None if summary.score is None else Share(summary.score, summary.judged)
+    return _share(summary.score, summary.judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +132,22 @@ class RetrievalFigures:
     not_searched: int
     gold_stored: Share | None
     recognised_by: Mapping[str, int]
-    recall: Mapping[int, Share | None]
-    chance: Mapping[int, float | None]
+    recall: Mapping[str, Share | None]
+    chance: Mapping[str, float | None]
 
     def to_json(self) -> dict[str, JSON]:
         """Return counts and shares."""
-        chance = {str(k): one and round(one, 6) for k, one in self.chance.items()}
-        return {
-            "questions": self.questions,
-            "nothing_stored": self.nothing_stored,
-            "not_searched": self.not_searched,
-            "gold_stored": _json(self.gold_stored),
-            "recognised_by": dict(self.recognised_by),
-            "recall": {str(k): _json(one) for k, one in self.recall.items()},
-            "chance": chance,
-        }
+        found: dict[str, JSON] = rounded(asdict(self))
+        return found
 
     def __str__(self) -> str:
         if self.gold_stored is None:
             return "no answers of a run"
-        parts = [
-            f"gold memory in the store {self.gold_stored.interval.mean:.4f} of {self.questions}"
-        ]
+        parts = [f"gold memory in the store {self.gold_stored.mean:.4f} of {self.questions}"]
         for k, found in self.recall.items():
             if found is not None:
                 chance = f"(chance {self.chance[k]:.4f})"
-                parts.append(f"recall@{k} {found.interval.mean:.4f} of {found.n} {chance}")
+                parts.append(f"recall@{k} {found.mean:.4f} of {found.n} {chance}")
         for count, name in (
             (self.nothing_stored, "nothing stored"),
             (self.not_searched, "not searched"),
@@ -176,17 +163,17 @@ def retrieval_figures(
     asked = [question for question in questions if question.name in searches]
     found = [searches[question.name] for question in asked]
     ways = Counter(one.by for one in found)
-    recall: dict[int, Share | None] = {}
-    chance: dict[int, float | None] = {}
+    recall: dict[str, Share | None] = {}
+    chance: dict[str, float | None] = {}
     for k in KS:
         known = [
             (question, one, hit)
             for question, one in zip(asked, found, strict=True)
             if one.by is not None and one.searched and (hit := one.within(k)) is not None
         ]
-        recall[k] = share([hit for _, _, hit in known], [question for question, _, _ in known])
+        recall[str(k)] = share([hit for _, _, hit in known], [question for question, _, _ in known])
         values = [Recall(k).chance(1, one.memories) for _, one, _ in known]
-        chance[k] = sum(values) / len(values) if values else None
+        chance[str(k)] = sum(values) / len(values) if values else None
     return RetrievalFigures(
         questions=len(asked),
         nothing_stored=sum(not one.memories for one in found),
@@ -222,11 +209,8 @@ class MemoryUse:
 
     def to_json(self) -> dict[str, JSON]:
         """Return counts and shares."""
-        return {
-            "answered": self.answered,
-            "tell_what_they_used": self.tell_what_they_used,
-            **{name: _json(found) for name, found in self.shares.items()},
-        }
+        found: dict[str, JSON] = rounded(asdict(self))
+        return found
 
 
 def memory_use(questions: Sequence[UserQuestion], answers: Mapping[str, GivenAnswer]) -> MemoryUse:

@@ -24,7 +24,7 @@ SAME_FROM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMemory:
+class RunMemory:
     """A memory of a run: its text, and the turns that it was read from."""
 
     text: str
@@ -56,10 +56,10 @@ class GoldSearch:
         return False if self.hits >= min(k, self.memories) else None
 
 
-def stored_memories(result: Mapping[str, Any]) -> list[StoredMemory]:
+def stored_memories(result: Mapping[str, Any]) -> list[RunMemory]:
     """Return the memories of a row of a run, in the order that hits refer to."""
     return [
-        StoredMemory(
+        RunMemory(
             item["value"],
             frozenset((item["evidence"] or {}).get("utterance_index") or ()),
         )
@@ -70,7 +70,7 @@ def stored_memories(result: Mapping[str, Any]) -> list[StoredMemory]:
 def search_for_gold(
     gold: MemoryItem,
     history: Sequence[Turn],
-    memories: Sequence[StoredMemory],
+    memories: Sequence[RunMemory],
     hits: Sequence[int | None],
 ) -> GoldSearch:
     """Recognise the gold memory, and rank it among the hits (positions in `memories`)."""
@@ -89,22 +89,23 @@ def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bo
     if not used.strip():
         return False
     return (
-        plain(used) in _evidence_texts(gold, history) or token_overlap(gold.text, used) >= SAME_FROM
+        plain_text(used) in _evidence_texts(gold, history)
+        or token_overlap(gold.text, used) >= SAME_FROM
     )
 
 
 def _evidence_texts(gold: MemoryItem, history: Sequence[Turn]) -> set[str]:
-    """The `plain` texts of the turns that the gold memory was read from."""
+    """The `plain_text` texts of the turns that the gold memory was read from."""
     turns = gold.evidence.utterances if gold.evidence else ()
-    return {plain(history[n].text) for n in turns if 0 <= n < len(history)}
+    return {plain_text(history[n].text) for n in turns if 0 <= n < len(history)}
 
 
 def recognise(
-    gold: MemoryItem, history: Sequence[Turn], memories: Sequence[StoredMemory]
+    gold: MemoryItem, history: Sequence[Turn], memories: Sequence[RunMemory]
 ) -> tuple[str | None, set[int]]:
     """Return which of WAYS recognises the gold memory, and the positions of all candidates."""
-    kept = [plain(memory.text) for memory in memories]
-    same = {i for i, text in enumerate(kept) if text == plain(gold.text)}
+    kept = [plain_text(memory.text) for memory in memories]
+    same = {i for i, text in enumerate(kept) if text == plain_text(gold.text)}
     if same:
         return "text", same
     turns = frozenset(gold.evidence.utterances if gold.evidence else ())
@@ -125,6 +126,6 @@ def mutual_overlap(one: str, other: str) -> float:
     return min(token_overlap(one, other), token_overlap(other, one))
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return `text` without case and with single spaces."""
     return " ".join(text.split()).casefold()

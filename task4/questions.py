@@ -55,7 +55,7 @@ def questions_of(rows: Iterable[Task4Row]) -> list[UserQuestion]:
 
 
 def whole_memory(gold: Task4Gold) -> MemoryItem:
-    """Return the selected memory as in the list of all, where it has label and evidence."""
+    """Return the selected memory as in the list of all, which has label and evidence."""
     same = (item for item in gold.memories if item.text == gold.selected.text)
     return next(same, gold.selected)
 

@@ -21,7 +21,7 @@ CONTROL = "gold-memory"
 def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Task[Task4Row]:
     """The rows that the options name. Raises DataError and UserError.
 
-    References aren't opened, so that no gold can reach a system, but for `gold-memory`.
+    References are not opened, so that no gold can reach a system, except for `gold-memory`.
     """
     control = options.system == CONTROL
     found = read_task4(
@@ -33,7 +33,7 @@ def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Tas
         data=found.data,
         work=use_gold if control else use_history,
         predictions=predictions,
-        summarise=summarise,
+        summarise=summarise_answers,
         systems=SYSTEMS,
         settings={"known": "the gold memories" if control else "the history"},
     )
@@ -41,7 +41,7 @@ def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Tas
 
 def use_history(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
     """What the system remembers of the history, and how it answers. Raises SystemFailure."""
-    return answer_all(system, row, ingest_result(system, system.ingest(row.history)))
+    return answer_queries(system, row, ingest_result(system, system.ingest(row.history)))
 
 
 def use_gold(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
@@ -50,7 +50,7 @@ def use_gold(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
     Nothing else in this task hands gold to a system.
     """
     system.load(gold_memories(row))
-    return answer_all(system, row, ingest_result(system, ()))
+    return answer_queries(system, row, ingest_result(system, ()))
 
 
 def gold_memories(row: Task4Row) -> list[MemoryItem]:
@@ -65,10 +65,12 @@ def gold_memories(row: Task4Row) -> list[MemoryItem]:
     return [*missing, *row.gold.memories]
 
 
-def answer_all(system: MemorySystem, row: Task4Row, known: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The answers beside what is `known`; a SystemFailure where not one question was answered.
+def answer_queries(
+    system: MemorySystem, row: Task4Row, known: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """Return the answers with what is `known`; raise SystemFailure if no question was answered.
 
-    A question that fails beside others that don't has an `error` in its place.
+    A question that fails next to others that do not has an `error` in its place.
     """
     places = {item: place for place, item in reversed(list(enumerate(system.memories())))}
     responses = [_answer(system, query, places) for query in row.queries]
@@ -99,7 +101,7 @@ def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> di
 def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
     """One row {benchmark_id, responses} of the questions that were answered; a form of our own.
 
-    Each response has `query_id`, `response` and, beside them, `used_memory_fact`.
+    Each response has `query_id`, `response` and `used_memory_fact`.
     """
     responses = [
         {
@@ -113,7 +115,7 @@ def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
     return [{"benchmark_id": row.benchmark_id, "responses": responses}]
 
 
-def summarise(results: Sequence[JSON]) -> dict[str, JSON]:
+def summarise_answers(results: Sequence[JSON]) -> dict[str, JSON]:
     """By ability, questions asked, answered, failed by cause, and answers that name a memory."""
     found: dict[str, JSON] = {}
     for ability in sorted({result["ability"] for result in results}):

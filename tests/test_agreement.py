@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judges.agreement import compare, describe
+from judges.agreement import compare_raters, describe_agreement
 from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
 from recallbed.errors import DataError, UserError
@@ -97,7 +97,7 @@ def test_intervals_are_percentiles_of_the_measure_on_resampled_items(kind: Kind)
     rng = np.random.default_rng(5)
     a = rng.integers(0, 2 if kind == "binary" else 5, 30)
     b = np.where(rng.random(30) < 0.7, a, a[::-1])
-    found = compare(file_of(a.tolist()), file_of(b.tolist()), kind)
+    found = compare_raters(file_of(a.tolist()), file_of(b.tolist()), kind)
     from analysis.statistics import Bootstrap
 
     items = sorted(map(str, range(30)))
@@ -111,7 +111,7 @@ def test_intervals_are_percentiles_of_the_measure_on_resampled_items(kind: Kind)
     kappa = found["measures"]["kappa"]
     assert (kappa["low"], kappa["high"]) == pytest.approx((low, high))
     assert kappa["low"] < kappa["value"] < kappa["high"]
-    assert found == compare(file_of(a.tolist()), file_of(b.tolist()), kind)
+    assert found == compare_raters(file_of(a.tolist()), file_of(b.tolist()), kind)
 
 
 def test_clusters_are_drawn_whole() -> None:
@@ -119,8 +119,8 @@ def test_clusters_are_drawn_whole() -> None:
     a = [i % 2 for i in range(10) for _ in range(5)]
     b = [1 if i < 7 else 0 for i in range(10) for _ in range(5)]
     rows = [str(i) for i in range(10) for _ in range(5)]
-    single = compare(file_of(a), file_of(b), "binary")["measures"]["kappa"]
-    whole = compare(file_of(a, rows), file_of(b), "binary")
+    single = compare_raters(file_of(a), file_of(b), "binary")["measures"]["kappa"]
+    whole = compare_raters(file_of(a, rows), file_of(b), "binary")
     assert whole["clusters"] == 10
     clustered = whole["measures"]["kappa"]
     assert single["value"] == clustered["value"]
@@ -140,30 +140,32 @@ def test_clusters_are_drawn_whole() -> None:
 def test_what_is_not_defined_is_null_with_the_reason(
     kind: Kind, a: list[int], b: list[int], undefined: set[str]
 ) -> None:
-    found = compare(file_of(a), file_of(b), kind)
+    found = compare_raters(file_of(a), file_of(b), kind)
     text = json.dumps(found, allow_nan=False)
     assert "NaN" not in text
     measures = found["measures"]
     assert {name for name, one in measures.items() if one["value"] is None} == undefined
     assert all(measures[name]["reason"] for name in undefined)
-    assert all("nan" not in line.lower() for line in describe(found))
+    assert all("nan" not in line.lower() for line in describe_agreement(found))
 
 
 def test_a_measure_without_spread_has_no_interval_that_pretends_certainty() -> None:
-    found = compare(file_of([0, 1, 1]), file_of([0, 1, 1]), "binary")["measures"]
+    found = compare_raters(file_of([0, 1, 1]), file_of([0, 1, 1]), "binary")["measures"]
     assert (found["kappa"]["value"], found["kappa"]["low"]) == (1.0, None)
     assert found["agreement"]["method"] == "wilson"
     assert found["agreement"]["low"] < 0.5
 
 
 def test_resamples_without_the_measure_are_counted() -> None:
-    found = compare(file_of([0, 1, 1, 1]), file_of([0, 1, 1, 0]), "binary")["measures"]["kappa"]
+    found = compare_raters(file_of([0, 1, 1, 1]), file_of([0, 1, 1, 0]), "binary")["measures"][
+        "kappa"
+    ]
     assert 0 < found["undefined_resamples"] < 10_000
 
 
 def test_unjudged_items_have_their_own_counts() -> None:
     a, b = file_of([1, None, 0, 1, None]), file_of([1, 1, None, 0, None, 1])
-    found = compare(a, b, "binary")
+    found = compare_raters(a, b, "binary")
     assert (found["in_both"], found["n"], found["coverage"]) == (5, 2, 0.4)
     assert found["a"]["unjudged"] == {"rate limited": 2}
     assert (found["a"]["only_here"], found["b"]["only_here"]) == (0, 1)
@@ -246,10 +248,10 @@ def test_fields_may_be_paths_and_a_null_on_the_way_tells_its_cause(tmp_path: Pat
 
 def test_nothing_in_common_and_far_too_many_grades_are_refused() -> None:
     with pytest.raises(UserError, match="no item is judged in both"):
-        compare(file_of([1, None]), file_of([None, 1]), "binary")
+        compare_raters(file_of([1, None]), file_of([None, 1]), "binary")
     many = file_of(range(40))
     with pytest.raises(UserError, match="40 different grades"):
-        compare(many, many, "grade")
+        compare_raters(many, many, "grade")
 
 
 def test_the_command_prints_json_and_ends_with_2_for_a_users_mistake(tmp_path: Path) -> None:

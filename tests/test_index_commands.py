@@ -121,7 +121,7 @@ def test_what_is_there_is_replaced_on_request_and_only_if_it_is_a_store(place: P
     assert len(IndexedStore(Path("store")).index) == 2
     Path("papers").mkdir()
     Path("papers/thesis.txt").write_text("years of work")
-    refused(build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is no store")
+    refused(build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is not a store")
     assert Path("papers/thesis.txt").read_text() == "years of work"
     assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "papers", "store"]
 
@@ -302,7 +302,7 @@ def test_more_hits_than_a_statement_takes_values(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("--out", "store", "--kind", "bm25s")
-    monkeypatch.setattr("indexes.indexed_store._ASKED", 2)
+    monkeypatch.setattr("indexes.indexed_store.IN_LIST", 2)
     hits = json.loads(search("store", "keeps", "-k", "100000", "--json").stdout)["hits"]
     assert sorted(hit["id"] for hit in hits) == [100 + i * 3 for i in range(6)]
 

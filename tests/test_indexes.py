@@ -525,7 +525,7 @@ def test_a_lexical_index_with_tokens_of_an_earlier_version_is_refused(
         index = Lexical()
         index.build(np.arange(2), ["green tea", "a cat"])
         index.save(tmp_path / "index")
-    with pytest.raises(NotAnIndex, match="tokens are those of an earlier recallbed"):
+    with pytest.raises(NotAnIndex, match="tokens are those of an earlier version"):
         Lexical.load(tmp_path / "index")
 
 

@@ -420,7 +420,7 @@ def test_votes_that_failed_decide_nothing_and_half_is_too_few() -> None:
     with voting("yes") as (_, chat):
         judge = UsedMemoryJudge(chat, 4)
         question = judge.question("q", "a", "r", "m")
-    from judges.replies import YesOrNo
+    from judges.prompt import YesOrNo
     from recallbed.chat_models import Cause, Failure, Reply
 
     def reply(word: str) -> Reply:

@@ -132,6 +132,16 @@ def in_present_words(old: Any, new: Any) -> Any:
     return {**{key: new[key] for key in added}, **found}
 
 
+def with_summary_keys(old: Any) -> Any:
+    """A summary with the keys that sweeps write today."""
+    names = {"a_query": "per_query", "mended": "repaired"}
+    if isinstance(old, list):
+        return [with_summary_keys(value) for value in old]
+    if not isinstance(old, dict):
+        return old
+    return {names.get(key, key): with_summary_keys(value) for key, value in old.items()}
+
+
 def test_older_runs_are_drawn_and_exported_as_before(older: Path) -> None:
     run(curves.app, "sweep", "two_seeds", "--k", 5, "--out", "again.png", code=0)
     assert (older / "again.csv").read_text() == (older / "curves.csv").read_text()
@@ -163,7 +173,11 @@ def test_a_finished_run_of_the_same_code_and_libraries_is_resumed(name: str, old
     app, words = command_of(name)
     run(app, *words, code=0)
     for file, text in before.items():
-        assert (older / name / file).read_text() == text, file
+        after = (older / name / file).read_text()
+        if file == "summary.json":
+            assert json.loads(after) == with_summary_keys(json.loads(text))
+        else:
+            assert after == text, file
 
 
 def test_an_interrupted_run_of_the_same_code_and_libraries_is_finished(older: Path) -> None:
@@ -184,7 +198,7 @@ def test_rows_of_the_present_version_are_those_of_the_version_before(older: Path
     run(app, *words, "--out", "again", code=0)
     assert rows_of("again") == rows_of("sweep")
     assert read_lines("again/scores.jsonl") == read_lines("sweep/scores.jsonl")
-    assert read_json("again/summary.json") == read_json("sweep/summary.json")
+    assert read_json("again/summary.json") == with_summary_keys(read_json("sweep/summary.json"))
 
 
 def test_an_older_settings_file_is_used(older: Path) -> None:

@@ -22,7 +22,7 @@ from recallbed.corpus.layout import sample_root
 from recallbed.corpus.records import Turn
 from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
-from task1.published import PAPER_RECALL, compare, leaderboard, markdown, misordered
+from task1.published import PAPER_RECALL, compare_models, leaderboard, markdown, misordered
 from task1.score import app, score_file
 from tests.kit import one_line_error, write_lines
 from tests.scripted_server import Call, scripted_server
@@ -469,7 +469,7 @@ def recorded(alpsbench: Path) -> Path:
 @pytest.mark.slow
 def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
     """All seven models within 0.04 and in the same order wherever published F1 differ by 0.02."""
-    models = compare(recorded / "task1", alpsbench, "dev")
+    models = compare_models(recorded / "task1", alpsbench, "dev")
     assert {one.model for one in models} == set(leaderboard())
     assert [one.ours.sessions for one in models] == [410] * 7
     for one in models:

@@ -26,7 +26,7 @@ from task4 import run as run_command
 from task4 import score as score_command
 from task4.figures import dimension_verdicts
 from task4.gold_search import (
-    StoredMemory,
+    RunMemory,
     mutual_overlap,
     names_the_memory,
     recognise,
@@ -529,8 +529,8 @@ def gold(text: str = GOLD, turns: tuple[int, ...] = (1,)) -> MemoryItem:
     return MemoryItem(text, evidence=Evidence("", turns, "")) if turns else MemoryItem(text)
 
 
-def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[StoredMemory]:
-    return [StoredMemory(text, frozenset(turns)) for text, turns in pairs]
+def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[RunMemory]:
+    return [RunMemory(text, frozenset(turns)) for text, turns in pairs]
 
 
 @pytest.mark.parametrize(
@@ -546,7 +546,7 @@ def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[StoredMemory]:
     ids=str,
 )
 def test_the_gold_memory_is_recognised_in_three_ways(
-    memories: list[StoredMemory], by: str | None, places: set[int]
+    memories: list[RunMemory], by: str | None, places: set[int]
 ) -> None:
     assert recognise(gold(), TURNS, memories) == (by, places)
 
