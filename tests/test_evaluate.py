@@ -1,11 +1,14 @@
 """Retrievers as instances, and sweeps from Python: `from task3 import evaluate`."""
 
 import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -17,6 +20,8 @@ from retrievers.dense import MiniLM
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import GivenInstance, build_retrievers, describe_retriever
+from task3 import evaluate, sweep
+from tests.kit import python, read_json, rows_of, run, write_lines
 
 SAME = {
     "bm25 with a setting": (BM25(k1=0.9), "bm25", ["k1=0.9"]),
@@ -80,3 +85,69 @@ def test_an_unknown_setting_is_refused_by_the_constructor() -> None:
 def test_an_instance_survives_pickling() -> None:
     copy = pickle.loads(pickle.dumps(BM25(k1=2)))
     assert described(GivenInstance.of("mine", copy))["settings"]["k1"] == 2.0
+
+
+def test_rows_are_the_commands_byte_for_byte(tmp_path: Path) -> None:
+    words = ("--retriever", "bm25", "--retriever", "okapi=bm25", "--set", "bm25.k1=0.9")
+    words = (*words, "--set", "okapi.variant=okapi", "--distractors", "5,10", "--limit", "12")
+    run(sweep.app, *words, "--out", tmp_path / "typed", code=0)
+    found = evaluate(
+        [BM25(k1=0.9), "okapi=bm25"],
+        settings={"okapi.variant": "okapi"},
+        distractors=(5, 10),
+        limit=12,
+        out=tmp_path / "called",
+    )
+    for name in ("rows.jsonl", "manifest.json", "summary.json", "curve.csv"):
+        typed, called = (tmp_path / one / name for one in ("typed", "called"))
+        assert typed.read_text().replace("typed", "called") == called.read_text()
+    lines = [{**row, "check": None} for row in rows_of(tmp_path / "typed")]
+    assert [{**row, "check": None} for row in found.rows] == lines
+    assert found.summary.to_json() == read_json(tmp_path / "typed" / "summary.json")
+
+
+def test_tables_figures_and_comparisons() -> None:
+    found = evaluate([BM25(), BM25("okapi"), Overlap()], distractors=5, limit=12, k=(1, 2))
+    assert found.run.labels == ("bm25", "bm25-2", "overlap")
+    assert "bm25-2" in repr(found.table())
+    assert found._repr_html_().count("<tr>") == 4
+    assert [one["k"] for one in found.compare("bm25", "overlap", k=2).records] == [2]
+    own = Figure().subplots()
+    assert found.curve(own) is own.get_figure()
+    assert found.curve().axes[0].get_ylabel().startswith("recall@1")
+    with pytest.raises(UserError, match="no retriever has the label `bm52`"):
+        found.compare("bm52", "overlap")
+
+
+def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluate("bm25", distractors=5, limit=3)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match=r"recallbed\[notebook\]"):
+        found.to_frame()
+
+
+def test_a_file_of_ones_own_with_distractors_has_nested_pools(tmp_path: Path) -> None:
+    lines = [{"query": f"q{n}", "memories": [f"a{n}", f"b{n}"], "gold": 0} for n in range(9)]
+    found = evaluate(
+        "overlap", data=write_lines(tmp_path / "my.jsonl", lines), distractors=(2, 4), k=1
+    )
+    assert found.run.strategy == "nested"
+
+
+@pytest.mark.parametrize(
+    ("retrievers", "settings", "message"),
+    [
+        ([1], {}, "give an instance"),
+        ([], {}, "no retriever named"),
+        (["a=bm25", "a=overlap"], {}, "used twice"),
+        ([BM25()], {"bm25.k1": 1}, "to its constructor"),
+    ],
+)
+def test_mistakes_are_named(retrievers: Any, settings: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        evaluate(retrievers, settings=settings, distractors=5)
+
+
+def test_importing_the_task_imports_nothing_heavy() -> None:
+    code = "import sys, task3; print([m for m in ('numpy', 'matplotlib') if m in sys.modules])"
+    assert python("-c", code).stdout.strip() == "[]"

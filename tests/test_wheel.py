@@ -164,7 +164,9 @@ def test_the_code_hash_of_a_wheel_is_that_of_its_checkout(installed: Path, tmp_p
 
 
 def test_every_module_and_prompt_is_in_it(installed: Path) -> None:
-    listed = run("git", "ls-files", "*.py", "*/prompts/*.md", cwd=ROOT).stdout.splitlines()
+    listed = run(
+        "git", "ls-files", "*.py", "*/prompts/*.md", "*/py.typed", cwd=ROOT
+    ).stdout.splitlines()
     files = [name for name in listed if not name.startswith(("benchmarks/", "tests/"))]
     assert len(files) > 150
     code = "import recallbed, pathlib; print(pathlib.Path(recallbed.__file__).parents[1])"
