@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recallbed.chat_models.session import ChatOptions
 from recallbed.corpus.options import DataOptions, PoolOptions, Strategy
@@ -88,7 +88,7 @@ def evaluate(
         workers,
         keep_scores,
         RunOptions(
-            Path(kept.name if kept else out),
+            Path(kept.name if kept else out or ""),
             resume=not overwrite,
             overwrite=overwrite,
             retry_failed=retry_failed,
@@ -108,7 +108,7 @@ class _Given(RetrieverOptions):
     given: tuple[Configuration, ...] = ()
 
     @property
-    def configurations(self) -> tuple[Configuration, ...]:  # type: ignore[override]
+    def configurations(self) -> tuple[Configuration, ...]:
         return self.given
 
 
@@ -255,9 +255,7 @@ class Evaluation:
         draw_curves(axes, curves_of([self.run], metric, self.ks), metric)
         axes.legend(frameon=False)
         axes.set_title(title(self.summary))
-        figure = axes.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return cast("Figure", axes.get_figure())
 
     def compare(self, a: str, b: str, *, k: int | Sequence[int] | None = None) -> NotebookTable:
         """Compare two labels, paired by query, at every size: difference, interval, p-value.
