@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -191,7 +192,7 @@ class NotebookTable:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """A finished sweep: its rows, tables and figures."""
 
@@ -224,6 +225,9 @@ class Evaluation:
             table, remarks(self.summary), [cell.to_json() for cell in self.summary.cells]
         )
 
+    def __repr__(self) -> str:
+        return repr(self.table())
+
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
@@ -244,14 +248,12 @@ class Evaluation:
 
     def curve(self, ax: Axes | None = None, *, k: int | None = None) -> Figure:
         """Draw recall@k (by default the smallest) against distractors; return the figure."""
-        from matplotlib.figure import Figure
-
         from analysis.curves import curves_of, draw_curves
         from analysis.metrics import Recall
         from analysis.tables import title
 
         metric = Recall(self.ks[0] if k is None else k)
-        axes = Figure(figsize=(8.4, 4.8), layout="constrained").subplots() if ax is None else ax
+        axes = _shown_figure().subplots() if ax is None else ax
         draw_curves(axes, curves_of([self.run], metric, self.ks), metric)
         axes.legend(frameon=False)
         axes.set_title(title(self.summary))
@@ -273,6 +275,19 @@ class Evaluation:
         ks = self.ks if k is None else _numbers("k", k, 1)
         found = compare(*sides, compared_metrics(ks))
         return NotebookTable(comparison_table(*sides, found), (), [one.to_json() for one in found])
+
+
+def _shown_figure() -> Figure:
+    """Return a figure that a notebook shows without pyplot and its global state."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            content = BytesIO()
+            self.savefig(content, format="png")
+            return content.getvalue()
+
+    return NotebookFigure(figsize=(8.4, 4.8), layout="constrained")
 
 
 def _flat(cell: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Retrievers as instances, and sweeps from Python: `from task3 import evaluate`."""
 
+import ast
 import pickle
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import GivenInstance, build_retrievers, describe_retriever
 from task3 import evaluate, sweep
-from tests.kit import python, read_json, rows_of, run, write_lines
+from tests.kit import ROOT, python, read_json, rows_of, run, write_lines
 
 SAME = {
     "bm25 with a setting": (BM25(k1=0.9), "bm25", ["k1=0.9"]),
@@ -151,3 +153,25 @@ def test_mistakes_are_named(retrievers: Any, settings: Any, message: str) -> Non
 def test_importing_the_task_imports_nothing_heavy() -> None:
     code = "import sys, task3; print([m for m in ('numpy', 'matplotlib') if m in sys.modules])"
     assert python("-c", code).stdout.strip() == "[]"
+
+
+def test_the_notebook_of_the_docs_gives_its_outputs() -> None:
+    """Times of scoring differ from run to run; everything else is equal."""
+    notebook = read_json(ROOT / "docs" / "notebook.ipynb")
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        *statements, last = ast.parse("".join(cell["source"])).body
+        assert isinstance(last, ast.Expr)
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        [output] = cell["outputs"]
+        if "image/png" in output["data"]:
+            assert value._repr_png_().startswith(b"\x89PNG")
+            continue
+        shown, kept = (
+            re.sub(r" *\d+\.\d \+ \d+\.\d s|-{9,}", "", text)
+            for text in (repr(value), "".join(output["data"]["text/plain"]))
+        )
+        assert re.sub(" +\n", "\n", shown) == re.sub(" +\n", "\n", kept)
