@@ -35,14 +35,14 @@ class Finished(NamedTuple):
     scores: Scores = None
 
 
-class Report(Protocol):
-    """A summary as a dataclass."""
+class HasSummary(Protocol):
+    """A summary as a dataclass, with its content of summary.json."""
 
     def to_json(self) -> Mapping[str, JSON]:
         """Return the content of summary.json."""
 
 
-S = TypeVar("S", bound="Mapping[str, JSON] | Report")
+S = TypeVar("S", bound="Mapping[str, JSON] | HasSummary")
 
 
 @dataclass(frozen=True, slots=True)
