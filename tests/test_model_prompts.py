@@ -173,7 +173,7 @@ def test_a_store_is_built_and_searched_with_them(
     Path("store/store.json").write_bytes(seal(canonical(older).encode()))
     refused = CliRunner().invoke(search_app, ["store", "tea"])
     assert refused.exit_code == 2
-    assert "Build it again" in refused.stderr
+    assert "Build the store again" in refused.stderr
     assert refused.stderr.count("\n") == 1
 
 

@@ -127,7 +127,8 @@ def test_a_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("registry", [RETRIEVERS, MEMORY_SYSTEMS])
 def test_the_names_in_the_help_are_those_there_are(registry: Registry[Any]) -> None:
-    assert registered(registry.package) == registry.names()
+    ours = [n for n in registry.names() if registry.find(n).__module__.startswith(registry.package)]
+    assert registered(registry.package) == tuple(ours)  # tests register classes of their own
 
 
 ONE_NAME_SEVERAL_MEANINGS = {"--out", "--label"}

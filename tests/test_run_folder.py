@@ -396,9 +396,9 @@ def test_two_processes_in_one_folder(release: Path, tmp_path: Path) -> None:
     words = ["--retriever", "slow_one:Slow", "--data", str(release), "--distractors", "5,12"]
     first = Forked("task3.sweep", *words, "--out", "run", cwd=tmp_path)
     try:
-        timings = tmp_path / "run" / "timings.jsonl"  # its first line: `prepare` is over
+        manifest = tmp_path / "run" / "manifest.json"
         deadline = time.monotonic() + HANG
-        while not timings.exists() and time.monotonic() < deadline:
+        while not manifest.exists() and time.monotonic() < deadline:
             assert first.poll() is None, first.done(None).stderr
             time.sleep(0.01)
         for flag in ("resume", "overwrite", "refuse"):
