@@ -5,12 +5,14 @@ import os
 import platform
 import re
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
 from analysis.rows import is_sweep_row
 from recallbed.corpus import Memory
@@ -20,8 +22,18 @@ from recallbed.harness.files import write_atomically, written_whole
 from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
+from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
-from tests.kit import HANG, Forked, WriteRelease, rows_of, sweep_config
+from tests.kit import (
+    HANG,
+    Forked,
+    WriteRelease,
+    one_line_error,
+    read_json,
+    rows_of,
+    run,
+    sweep_config,
+)
 
 KEYS = [
     "query",
@@ -241,14 +253,6 @@ def test_an_interrupted_write_leaves_the_old_content(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["summary.json", "taken"]
 
 
-def test_a_run_that_exists_is_not_touched_without_a_word(release: Path, tmp_path: Path) -> None:
-    sweep(release, tmp_path / "run", "overlap")
-    before = (tmp_path / "run" / "rows.jsonl").read_bytes()
-    with pytest.raises(UserError, match=r"already holds this run.*--resume.*--overwrite"):
-        sweep(release, tmp_path / "run", "overlap")
-    assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
-
-
 def test_a_finished_run_resumed_is_the_same_run(release: Path, tmp_path: Path) -> None:
     names = ("manifest.json", "rows.jsonl", "summary.json")
     sweep(release, tmp_path / "run", "overlap", "random")
@@ -260,26 +264,26 @@ def test_a_finished_run_resumed_is_the_same_run(release: Path, tmp_path: Path) -
 def test_overwrite_replaces_the_run_and_leaves_strangers_alone(
     release: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    sweep(release, run, "overlap")
-    (run / "notes.txt").write_text("mine")
-    (run / "kept").mkdir()
-    (run / "kept" / "rows.jsonl").write_text("mine too")
-    (run / ".hidden").write_text("mine as well")
-    sweep(release, run, "constant", on_existing="overwrite", seed=3)
-    assert read_manifest(run)["fingerprint"]["retrievers"][0]["name"] == "constant"
-    assert len(rows_of(run)) == 14
-    assert (run / "notes.txt").read_text() == "mine"
-    assert (run / "kept" / "rows.jsonl").read_text() == "mine too"
-    assert (run / ".hidden").read_text() == "mine as well"
+    out = tmp_path / "run"
+    sweep(release, out, "overlap")
+    (out / "notes.txt").write_text("mine")
+    (out / "kept").mkdir()
+    (out / "kept" / "rows.jsonl").write_text("mine too")
+    (out / ".hidden").write_text("mine as well")
+    sweep(release, out, "constant", on_existing="overwrite", seed=3)
+    assert read_manifest(out)["fingerprint"]["retrievers"][0]["name"] == "constant"
+    assert len(rows_of(out)) == 14
+    assert (out / "notes.txt").read_text() == "mine"
+    assert (out / "kept" / "rows.jsonl").read_text() == "mine too"
+    assert (out / ".hidden").read_text() == "mine as well"
 
 
 def test_overwrite_keeps_no_stale_curve(release: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    sweep(release, run, "overlap")
-    (run / "curve.csv").write_text("of the old run")
-    sweep(release, run, "constant", on_existing="overwrite")
-    assert not (run / "curve.csv").exists()
+    out = tmp_path / "run"
+    sweep(release, out, "overlap")
+    (out / "curve.csv").write_text("of the old run")
+    sweep(release, out, "constant", on_existing="overwrite")
+    assert not (out / "curve.csv").exists()
 
 
 @pytest.mark.parametrize("on_existing", ["refuse", "resume", "overwrite"])
@@ -314,70 +318,41 @@ def test_a_broken_manifest_is_named(release: Path, tmp_path: Path, text: str) ->
         sweep(release, tmp_path / "run", "overlap", on_existing="resume")
 
 
-def edited(line: bytes, **changes: Any) -> bytes:
+def edited(line: bytes, without: str = "check", **changes: Any) -> bytes:
+    """A kept row with other values and a check that is right for them."""
     row = {**json.loads(line), **changes}
-    del row["check"]
-    return encode_kept(row).rstrip(b"\n")
+    return encode_kept({k: v for k, v in row.items() if k not in ("check", without)}).rstrip()
 
 
-@pytest.mark.parametrize(
-    "changes", [{"query": "q9"}, {"retriever": "x"}, {"distractors": 7}, {"pool": "0" * 16}]
-)
-def test_an_edited_row_is_refused_with_its_line(
-    release: Path, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+NOT_THE_ROW = r"rows\.jsonl:5: not the row that belongs here"
+DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
+    **{
+        f"{key} {value}": (lambda rows, new={key: value}: [edited(rows[0], **new)], NOT_THE_ROW)
+        for key, value in (("query", "q9"), ("retriever", "x"), ("distractors", 7), ("pool", "0"))
+    },
+    **{
+        f"not a row: {line!r}": (lambda rows, line=line: [line], r"rows\.jsonl:5: not a row")
+        for line in (b"{", b"", b"[]", b"\xff\xfe", b"null")
+    },
+    **{
+        f"without {key}": (lambda rows, key=key: [edited(rows[0], key)], r"rows\.jsonl:5: ")
+        for key in ("above", "error", "calls")
+    },
+    "swapped": (lambda rows: [rows[1], rows[0]], NOT_THE_ROW),
+    "more rows than planned": (lambda rows: [*rows, *rows], r"rows\.jsonl:\d+: not the row that b"),
+}
+"""What stands in place of the fifth row and those after it, and the error of the resumed run."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_row_is_refused_with_its_line(release: Path, tmp_path: Path, damage: str) -> None:
     sweep(release, tmp_path / "run", "overlap")
     path = tmp_path / "run" / "rows.jsonl"
     lines = path.read_bytes().splitlines()
-    lines[4] = edited(lines[4], **changes)
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UserError, match=r"rows\.jsonl:5: not the row that belongs here"):
-        sweep(release, tmp_path / "run", "overlap", on_existing="resume")
-
-
-def test_swapped_rows_are_refused(release: Path, tmp_path: Path) -> None:
-    sweep(release, tmp_path / "run", "overlap")
-    path = tmp_path / "run" / "rows.jsonl"
-    lines = path.read_bytes().splitlines()
-    lines[2], lines[3] = lines[3], lines[2]
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UserError, match=r"rows\.jsonl:3: not the row"):
-        sweep(release, tmp_path / "run", "overlap", on_existing="resume")
-
-
-@pytest.mark.parametrize("line", [b"{", b"", b"[]", b"\xff\xfe", b"null"])
-def test_a_broken_line_in_the_middle_is_refused_not_redone(
-    release: Path, tmp_path: Path, line: bytes
-) -> None:
-    sweep(release, tmp_path / "run", "overlap")
-    path = tmp_path / "run" / "rows.jsonl"
-    lines = path.read_bytes().splitlines()
-    lines[4] = line
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UserError, match=r"rows\.jsonl:5: not a row"):
-        sweep(release, tmp_path / "run", "overlap", on_existing="resume")
-
-
-@pytest.mark.parametrize("key", ["above", "error", "calls"])
-def test_a_row_that_lacks_a_key_is_refused_with_its_line(
-    release: Path, tmp_path: Path, key: str
-) -> None:
-    sweep(release, tmp_path / "run", "overlap")
-    path = tmp_path / "run" / "rows.jsonl"
-    lines = path.read_bytes().splitlines()
-    row = json.loads(lines[4])
-    del row[key], row["check"]
-    lines[4] = encode_kept(row).rstrip(b"\n")
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UserError, match=r"rows\.jsonl:5: "):
-        sweep(release, tmp_path / "run", "overlap", on_existing="resume")
-
-
-def test_more_rows_than_the_plan_are_refused(release: Path, tmp_path: Path) -> None:
-    sweep(release, tmp_path / "run", "overlap")
-    path = tmp_path / "run" / "rows.jsonl"
-    path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(UserError, match=r"rows\.jsonl:\d+: not the row that belongs here"):
+    change, words = DAMAGES[damage]
+    changed = change(lines[4:])
+    path.write_bytes(b"\n".join([*lines[:4], *changed, *lines[4 + len(changed) :]]) + b"\n")
+    with pytest.raises(UserError, match=words):
         sweep(release, tmp_path / "run", "overlap", on_existing="resume")
 
 
@@ -440,3 +415,193 @@ def test_a_folder_without_write_permission_is_one_clear_error(
     for out in (shut, shut / "run"):
         with pytest.raises(UserError, match="cannot be written"):
             sweep(release, out, "overlap")
+
+
+# Resuming with other settings or code, and two runs in one folder
+
+
+OWN = """
+from retrievers import Retriever
+
+class Same(Retriever):
+    '''Shared words, each worth `weight`.'''
+
+    def __init__(self, weight: float = 1.0):
+        self.weight = weight
+
+    def score(self, query, pool):
+        words = set(query.split())
+        return [self.weight * len(words & set(memory.text.split())) for memory in pool]
+"""
+PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
+
+
+@pytest.fixture
+def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a release of eight queries and two modules, each with a `Same`."""
+    texts = [[f"topic a{i * j % 8} note {i}.{j}" for j in range(5)] for i in range(8)]
+    write_release([(f"topic a{i}", texts[i], i % 5) for i in range(8)])
+    (tmp_path / "first_own.py").write_text(OWN)
+    (tmp_path / "other_own.py").write_text(OWN.replace("len(words &", "-len(words &"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("first_own", "other_own"):  # as an earlier test imported it from another folder
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+BASE = {
+    "--retriever": "own=first_own:Same",
+    "--data": "release",
+    "--distractors": "4,9",
+    "--k": "1,3",
+}
+
+
+def command(out: str | None, *flags: str, **changes: str) -> Result:
+    options = {**BASE, **{"--" + key.replace("_", "-"): value for key, value in changes.items()}}
+    words = [word for pair in options.items() for word in pair]
+    words += ["--out", out] if out else []
+    return run(app, *words, *flags)
+
+
+def stop_half_way(place: Path) -> bytes:
+    """A run in `place/run` as a kill leaves it; gives back the rows of the unbroken run."""
+    assert command("run").exit_code == 0
+    rows = (place / "run" / "rows.jsonl").read_bytes()
+    (place / "run" / "rows.jsonl").write_bytes(rows[: len(rows) // 2])
+    for name in ("summary.json", "curve.csv", "curve.png"):
+        (place / "run" / name).unlink()
+    return rows
+
+
+def differing_field(done: Result) -> str:
+    """The field that a refusal names; what the two runs hold there stands in brackets after it."""
+    line = one_line_error(done)
+    found = re.search(r"they differ in (.+?) \(", line)
+    assert found, line
+    return found[1]
+
+
+def change_data(place: Path) -> None:
+    path = place / "release" / "dev" / "task3" / "d4" / "model_input.jsonl"
+    path.write_text(path.read_text().replace("note 3.2", "note 3.two"))
+
+
+def change_code(place: Path) -> None:
+    path = place / "first_own.py"
+    path.write_text(path.read_text().replace("self.weight * len", "2 * len"))
+
+
+def change_nothing(place: Path) -> None:
+    pass
+
+
+# What is changed, the options of the resuming sweep, and the words the named field must hold.
+CHANGES: dict[str, tuple[Callable[[Path], None], dict[str, str], list[str]]] = {
+    "another retriever": (change_nothing, {"retriever": "own=overlap"}, ["retrievers"]),
+    "another label": (change_nothing, {"retriever": "else=first_own:Same"}, ["retrievers"]),
+    "a setting": (change_nothing, {"set": "own.weight=2.5"}, ["retrievers", "settings.weight"]),
+    "code of the user's class": (change_code, {}, ["retrievers", "code"]),
+    "a line of the data": (change_data, {}, ["data"]),
+    "the seed": (change_nothing, {"seed": "1"}, ["seed"]),
+    "the pool seeds": (change_nothing, {"pool_seeds": "0,1"}, ["pools.seeds"]),
+    "the sizes": (change_nothing, {"distractors": "4,10"}, ["pools.distractors"]),
+    "fewer queries": (change_nothing, {"limit": "5"}, ["data.queries"]),
+    "how pools are made": (change_nothing, {"pools": "as-released"}, ["pools.strategy"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_resume_under_other_settings_is_refused_naming_the_field(
+    place: Path, change: str
+) -> None:
+    stop_half_way(place)
+    kept = (place / "run" / "rows.jsonl").read_bytes()
+    alter, options, words = CHANGES[change]
+    alter(place)
+    field = differing_field(command("run", "--resume", **options))
+    for word in words:
+        assert word in field
+    assert (place / "run" / "rows.jsonl").read_bytes() == kept
+    assert not (place / "run" / "summary.json").exists(), "a refusal writes no score"
+
+
+def test_changed_code_of_an_inherited_class_is_seen_too(place: Path) -> None:
+    (place / "other_own.py").write_text(
+        "from first_own import Same\n\nclass Heir(Same):\n    pass\n"
+    )
+    assert command("run", retriever="own=other_own:Heir").exit_code == 0
+    change_code(place)
+    field = differing_field(command("run", "--resume", retriever="own=other_own:Heir"))
+    assert "code" in field
+
+
+def test_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None:
+    command("unbroken/run")
+    rows = stop_half_way(place)  # the middle of the file is the middle of a line
+    assert not (place / "run" / "rows.jsonl").read_bytes().endswith(b"\n")
+    assert command("run", "--resume").exit_code == 0
+    assert (place / "run" / "rows.jsonl").read_bytes() == rows
+    for name in PROMISED:
+        unbroken = (place / "unbroken" / "run" / name).read_bytes()
+        assert (place / "run" / name).read_bytes() == unbroken, name
+
+
+def test_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -> None:
+    rows = stop_half_way(place)
+    (place / "release").rename(place / "moved")
+    assert command("run", "--resume", data="moved", k="2,4").exit_code == 0
+    assert (place / "run" / "rows.jsonl").read_bytes() == rows
+
+
+def test_overwrite_is_the_way_to_start_again(place: Path) -> None:
+    stop_half_way(place)
+    assert command("run", "--overwrite", seed="1").exit_code == 0
+    manifest = read_json(place / "run" / "manifest.json")
+    assert manifest["fingerprint"]["seed"] == 1
+
+
+def test_a_second_benchmark_never_overwrites_the_first(place: Path) -> None:
+    assert command("run", distractors="4").exit_code == 0
+    before = {p.name: p.read_bytes() for p in (place / "run").iterdir()}
+    for flags in ((), ("--resume",), ("--retry-failed",)):
+        done = command("run", *flags, "--json", distractors="9")
+        assert "pools.distractors" in differing_field(done)
+    assert {p.name: p.read_bytes() for p in (place / "run").iterdir()} == before
+
+
+def test_two_sizes_and_two_classes_of_one_name_are_four_results(place: Path) -> None:
+    summaries = []
+    for module in ("first_own", "other_own"):
+        for size in ("4", "9"):
+            done = command(None, "--json", retriever=f"{module}:Same", distractors=size)
+            assert done.exit_code == 0, done.stderr
+            summaries.append(json.loads(done.stdout))
+    runs = sorted((place / "runs").iterdir())
+    assert len(runs) == 4
+    assert all(folder.name.startswith("Same-") for folder in runs)
+    kept = [read_json(folder / "summary.json") for folder in runs]
+    for summary in summaries:
+        assert kept.count(summary) == 1
+
+
+def test_two_classes_of_one_name_need_two_labels_in_one_sweep(place: Path) -> None:
+    done = command("run", "--retriever", "other_own:Same", retriever="first_own:Same")
+    one_line_error(done, "`Same` is used twice")
+    assert not (place / "run").exists()
+    done = command("run", "--retriever", "other=other_own:Same", retriever="first_own:Same")
+    assert done.exit_code == 0, done.stderr
+    cells = read_json(place / "run" / "summary.json")["cells"]
+    named = [(cell["retriever"], cell["distractors"]) for cell in cells]
+    assert named == [("Same", 4), ("Same", 9), ("other", 4), ("other", 9)]
+    recalls = [cell["recall"]["1"]["mean"] for cell in cells]
+    assert recalls[0] != recalls[2], "each label is scored by its own class"
+
+
+def test_a_run_that_exists_is_not_touched_without_a_flag(place: Path) -> None:
+    assert command("run").exit_code == 0
+    before = {p.name: p.read_bytes() for p in (place / "run").iterdir()}
+    line = one_line_error(command("run"))
+    assert re.search(r"already holds this run.*--resume.*--overwrite", line)
+    assert {p.name: p.read_bytes() for p in (place / "run").iterdir()} == before
