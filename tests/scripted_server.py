@@ -184,7 +184,7 @@ def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
         return completion("The second one seems best to me.")
     if behaviour == "wrong schema":
         return completion('{"something": "else"}')
-    if behaviour == "mended when asked again":
+    if behaviour == "repaired when asked again":
         again = len(call.body["messages"]) > 1 and call.body["messages"][-2]["role"] == "assistant"
         return completion(text if again else '{"something": "else"}')
     if behaviour == "schema ignored":

@@ -55,7 +55,7 @@ def test_a_run_from_the_cache_sends_nothing_and_counts_the_same(cache: Path) -> 
     """The rungs left and the re-asks are found in the cache too, with no server behind it."""
 
     def choose(call: Call) -> str:
-        return "mended when asked again" if "3" in call.prompt else "perfect"
+        return "repaired when asked again" if "3" in call.prompt else "perfect"
 
     requests = [ask(f"Is {i} good?") for i in range(8)]
     with scripted_server(right, choose, refuses=("json_schema",)) as server:
@@ -211,7 +211,14 @@ def test_two_processes_share_a_cache(cache: Path) -> None:
 FAULTS = (
     *("truncated", "duplicated", "out of range", "prose around", "echo", "echo only", "empty"),
     *("refusal", "reasoning first", "reasoning only", "usage missing", "no json", "wrong schema"),
-    *("mended when asked again", "429 then fine", "500 then fine", "cut once", "cut", "status 503"),
+    *(
+        "repaired when asked again",
+        "429 then fine",
+        "500 then fine",
+        "cut once",
+        "cut",
+        "status 503",
+    ),
     *("status 429", "context", "not chat"),
 )
 

@@ -65,7 +65,7 @@ def client(server: ScriptedServer, **options: Any) -> Iterator[OpenAIModel]:
         ("echo", RIGHT, Rung.STRICT, 1),
         ("reasoning first", RIGHT, Rung.STRICT, 1),
         ("schema ignored", RIGHT, Rung.JSON_MODE, 2),
-        ("mended when asked again", RIGHT, Rung.STRICT, 2),
+        ("repaired when asked again", RIGHT, Rung.STRICT, 2),
         ("429 then fine", RIGHT, Rung.STRICT, 2),
         ("500 then fine", RIGHT, Rung.STRICT, 2),
         ("cut once", RIGHT, Rung.STRICT, 2),
@@ -77,7 +77,7 @@ def test_replies(behaviour: str, order: list[int], rung: Rung, calls: int) -> No
         assert isinstance(reply, Reply), reply
         assert (reply.parsed, reply.rung) == (Order(order=order), rung)
         assert len(server.calls) == model.sent == calls
-        assert reply.usage.calls == (2 if behaviour.startswith("mended") else 1)
+        assert reply.usage.calls == (2 if behaviour.startswith("repaired") else 1)
         assert reply.usage.tokens_in == 10 * reply.usage.calls
 
 

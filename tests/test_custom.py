@@ -159,7 +159,7 @@ def test_labels_may_be_null_and_other_fields_of_a_memory_are_not_read(write: Wri
 
 
 def content(file: CustomFile) -> Any:
-    """All but the hash, the path and what was mended."""
+    """All but the hash, the path and what was repaired."""
     rows = [(r.benchmark_id, r.session_id, r.query, r.candidates, r.golds) for r in file.file.rows]
     return rows, file.file.size, file.abstentions, file.bank
 
@@ -193,7 +193,7 @@ def test_a_line_ends_at_a_line_feed_only(write: Write) -> None:
     assert [row.query for row in load_custom(path).file.rows] == [text]
 
 
-def test_lone_surrogates_and_nul_are_mended_and_counted(write: Write, tmp_path: Path) -> None:
+def test_lone_surrogates_and_nul_are_repaired_and_counted(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text(
         r'{"query": "a \ud83d b", "memories": ["1 \u0000", "2 \ud83d\udc4d"], "gold": 0,'
@@ -291,7 +291,7 @@ def test_an_id_that_stands_twice_is_named_with_both_lines(
 ) -> None:
     path = write(small(id=one), small(id=other))
     result = command("--data", path, "--out", tmp_path / "run")
-    one_line_error(result, f"{path}:2: id `{name}` stands on line 1 already")
+    one_line_error(result, f"{path}:2: id `{name}` already appears on line 1")
 
 
 def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:

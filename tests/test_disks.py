@@ -197,7 +197,7 @@ def test_a_memory_store_on_a_read_only_file_system_is_read(tmp_path: Path) -> No
     assert "Copy it to a writable folder" in written
     # Part of it lies in the log, which cannot be read there: it is not taken for the whole.
     assert "copied-open.sqlite: " in logged
-    assert "Copy it, and the -wal file beside it, to a writable folder" in logged
+    assert "Copy it, and the -wal file next to it, to a writable folder" in logged
     assert "new.sqlite: " in new
 
 

@@ -595,7 +595,7 @@ def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
         Judged(Grades(2, 1, 1), votes=(Grades(2, 1, 1), None, Grades(3, 1, 1))),
         Unjudged("the votes are tied", votes=(True, False)),
         Unjudged("timeout", votes=(None, True)),
-        Judged(Grades(5, 1, 1), votes=(Grades(5, 1, 1),), repairs={"mended": 2}),
+        Judged(Grades(5, 1, 1), votes=(Grades(5, 1, 1),), repairs={"repaired": 2}),
     ]
     found = rate(
         verdicts, lambda grades: grades.resonation, ["a", "a", "b", "b", "c"], bounds=(1, 5)
@@ -603,7 +603,7 @@ def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
     assert found.score is not None
     assert found.score.mean == pytest.approx(11 / 3)
     assert (found.voted, found.disagreement) == (3, 2 / 3)
-    assert found.repairs == {"mended": 2}
+    assert found.repairs == {"repaired": 2}
     assert list(found.unjudged) == ["the votes are tied", "timeout"]
     with pytest.raises(ValueError, match="1 clusters for 5"):
         rate(verdicts, lambda grades: 1.0, ["a"])

@@ -367,8 +367,8 @@ CANDIDATE = ("input", "candidate_memories", 1)
         ),
         (REFERENCE, put(None, "gold", "selected_memory"), ("must be an object", "NoneType")),
         (REFERENCE, put("sails", "gold", "selected_memory", "value"), ("`q1`", "nowhere")),
-        (INPUT, put("q0", "benchmark_id"), ("`q0` stands twice", "line 1")),
-        (REFERENCE, put("q0", "benchmark_id"), ("`q0` stands twice", "line 1")),
+        (INPUT, put("q0", "benchmark_id"), ("`q0` appears twice", "line 1")),
+        (REFERENCE, put("q0", "benchmark_id"), ("`q0` appears twice", "line 1")),
         (REFERENCE, put("q9", "benchmark_id"), ("`q9` has no row in model_input.jsonl",)),
     ],
 )

@@ -240,15 +240,15 @@ def test_the_report_on_stderr(tmp_path: Path) -> None:
     ]
 
 
-def test_texts_are_mended_and_counted(tmp_path: Path) -> None:
+def test_texts_are_repaired_and_counted(tmp_path: Path) -> None:
     odd = fixture()
     odd[0]["question"] = "left\ud800?\x00"
     odd[0]["haystack_sessions"][0] = [user("a\udfff\u2028b"), assistant("not \ud800 indexed")]
     found = converted(tmp_path, odd)
     assert found["jam"]["query"] == "left\ufffd?\ufffd"
     assert found["jam"]["memories"][0] == "a\ufffd\u2028b"
-    assert "mended: NUL x 1" in found[""]
-    assert "mended: lone surrogate x 2" in found[""]
+    assert "repaired: NUL x 1" in found[""]
+    assert "repaired: lone surrogate x 2" in found[""]
     assert load_custom(tmp_path / "out.jsonl").file.repairs == Counter()
 
 
@@ -353,7 +353,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "cut between": (TEXT[:-1], "instance [4]: the file breaks off"),
     "cut at a comma": (TEXT[:-1] + b",", "instance [4]: the file breaks off"),
     "only a bracket": (b"[", "instance [0]: the file breaks off"),
-    "more behind": (TEXT + b"[]", "instance [4]: something stands behind the end of the list"),
+    "more behind": (TEXT + b"[]", "instance [4]: unexpected text after the end of the list"),
     "not JSON": (b"[{'question_id': 1}" + b" " * 99 + b"]", "instance [0]: not valid JSON"),
     "NaN": (b'[{"a": NaN}]', "instance [0]: not valid JSON (NaN is not JSON)"),
     "a raw line feed": (b'[{"a": "b\nc"}' + b" " * 99 + b"]", "Invalid control character"),
@@ -388,7 +388,7 @@ def test_out_is_checked_before_anything_is_read(tmp_path: Path) -> None:
     there = tmp_path / "there.jsonl"
     there.write_text("mine\n")
     for out, message, more in (
-        (there, "is there already", ()),
+        (there, "already exists", ()),
         (file, "is the file that is read", ("--overwrite",)),
         (tmp_path, "is not a file", ("--overwrite",)),
         (tmp_path / "no" / "out.jsonl", "there is no folder", ()),

@@ -379,10 +379,12 @@ def test_a_fault_anywhere_leaves_the_memories_as_they_were(
     "behaviour",
     [
         *("prose around", "echo", "reasoning first", "usage missing", "schema ignored"),
-        *("mended when asked again", "500 then fine", "429 then fine", "cut once"),
+        *("repaired when asked again", "500 then fine", "429 then fine", "cut once"),
     ],
 )
-def test_a_fault_that_can_be_mended_changes_nothing(server: ScriptedServer, behaviour: str) -> None:
+def test_a_fault_that_can_be_repaired_changes_nothing(
+    server: ScriptedServer, behaviour: str
+) -> None:
     dialogue = [*DIALOGUE, *OUTDATED]
     expected = mem0(server)
     expected.load(ITEMS)

@@ -117,7 +117,7 @@ def test_a_command_prints_the_same_for_an_older_file(case: dict[str, Any], older
 
 RENAMED = {
     **{"lines_of_no_session": "lines_of_no_query", "others": "lines_of_no_query"},
-    **{"empty": "null_or_empty", "unusable": "without_benchmark_id"},
+    **{"empty": "null_or_empty", "unusable": "without_benchmark_id", "mended": "repaired"},
 }
 """Keys of the tasks' scores that now are those of task 3."""
 

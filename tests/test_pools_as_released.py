@@ -535,7 +535,7 @@ def write_raw(root: Path, query: str, text: str, *, size: int = 1, name: str = "
 
 
 @pytest.mark.parametrize(
-    ("escaped", "mended", "what"),
+    ("escaped", "repaired", "what"),
     [
         (r'"a \ud83d b"', "a \ufffd b", "lone surrogate"),
         (r'"a \udc4d b"', "a \ufffd b", "lone surrogate"),
@@ -545,26 +545,26 @@ def write_raw(root: Path, query: str, text: str, *, size: int = 1, name: str = "
     ],
 )
 def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
-    tmp_path: Path, escaped: str, mended: str, what: str | None
+    tmp_path: Path, escaped: str, repaired: str, what: str | None
 ) -> None:
     root = tmp_path / "release"
     write_raw(root, escaped, escaped, name="q" + escaped.strip('"').replace(" ", ""))
     data = load_dataset(root, "dev")
     row = data.smallest.rows[0]
-    assert row.query == mended
-    assert row.candidates[0] == Memory(mended, mended)
+    assert row.query == repaired
+    assert row.candidates[0] == Memory(repaired, repaired)
     assert row.gold == 0
     places = 3 + 3  # query, text, label, the id and the gold of the reference, the id once more
-    each = mended.count("\ufffd")
+    each = repaired.count("\ufffd")
     assert dict(data.smallest.repairs) == ({what: (places + 1) * each} if what else {})
 
     outcome = run(root, tmp_path / "run", "bm25", "overlap", "random", sizes=(1,), ks=(1,))
     assert outcome.summary["repaired"] == dict(data.smallest.repairs)
     assert all(cell["scored"] == 1 for cell in outcome.summary["cells"])
-    assert read_run(outcome.path).rows[0].query == "q" + mended.replace(" ", "")
+    assert read_run(outcome.path).rows[0].query == "q" + repaired.replace(" ", "")
 
 
-def test_the_user_is_told_what_was_mended(tmp_path: Path) -> None:
+def test_the_user_is_told_what_was_repaired(tmp_path: Path) -> None:
     write_raw(tmp_path / "release", '"tea"', r'"a \ud83d b"')
     result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1")
     assert result.exit_code == 0
@@ -582,7 +582,7 @@ def test_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> No
     assert outcome.summary["repaired"] == {"lone surrogate": 1}
 
 
-def test_own_memories_are_mended_alike_and_so_still_recognised(tmp_path: Path) -> None:
+def test_own_memories_are_repaired_alike_and_so_still_recognised(tmp_path: Path) -> None:
     root = tmp_path / "release"
     write_raw(root, '"tea"', r'"gold \ud83d"')
     items = r'[{"value": "gold \ud83d"}, {"value": "mine \u0000"}]'

@@ -263,7 +263,7 @@ def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) ->
     assert score_file(place / "p.jsonl.gz", root, "dev", None).all.counts.answered == 3
 
 
-def test_text_that_cannot_be_encoded_is_written_mended(
+def test_text_that_cannot_be_encoded_is_written_repaired(
     write_release: WriteRelease, place: Path
 ) -> None:
     root = write_release([("tea\ud83d?", ["tea\ud83d \u0000\u2028 one", "cat"], 0)])

@@ -56,7 +56,7 @@ def order(result: Any) -> list[int]:
 # Replies that are read as they are; those that leave the first stage's order; those that fail.
 READ = (
     *("perfect", "prose around", "echo", "reasoning first", "schema ignored"),
-    *("mended when asked again", "429 then fine", "500 then fine", "cut once", "usage missing"),
+    *("repaired when asked again", "429 then fine", "500 then fine", "cut once", "usage missing"),
 )
 KEPT = ("truncated", "empty", "echo only", "reasoning only", "no json", "wrong schema", "refusal")
 FAILED = {
@@ -133,7 +133,7 @@ def test_a_call_that_fails_fails_its_query_and_no_other(
     [("duplicated", {"repeated": 1}), ("out of range", {"out of range": 3})],
 )
 @pytest.mark.parametrize("cls", [Listwise, FullContext])
-def test_what_is_wrong_with_a_list_is_mended_and_counted(
+def test_what_is_wrong_with_a_list_is_repaired_and_counted(
     cls: type[PromptReranker], behaviour: str, repairs: dict[str, int]
 ) -> None:
     gold = "6 is what this memory begins with"

@@ -483,7 +483,7 @@ def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(
     assert len(server.calls) == 6
 
 
-def test_a_retry_that_the_budget_stops_keeps_what_it_mended(
+def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
     place: Path, server: ScriptedServer
 ) -> None:
     words = ("--k=1", "--in-flight=1", "--out=run")

@@ -233,7 +233,7 @@ def test_files_as_they_come_score_alike(
     step = 3 if form == "blank" else 1  # blank lines are passed over, and numbered all the same
     assert scores[1]["all"]["causes"]["correct"]["lines"] == [1 + step * i for i in (1, 4, 7, 10)]
     expected = {"bom": {"byte order mark": 1}, "blank": {"blank line": 24}}
-    assert scores[1]["mended"] == expected.get(form, {})
+    assert scores[1]["repaired"] == expected.get(form, {})
 
 
 UNUSABLE: dict[str, tuple[bytes, str]] = {

@@ -159,7 +159,7 @@ def test_what_stands_behind_the_last_row_is_cut_off(
     assert_equal_runs(whole, cut)
 
 
-def test_a_crash_between_the_two_writes_of_a_retry_is_mended(data: Path, tmp_path: Path) -> None:
+def test_a_crash_between_the_two_writes_of_a_retry_is_repaired(data: Path, tmp_path: Path) -> None:
     healthy, run = tmp_path / "healthy", tmp_path / "run"
     sweep(data, healthy, "overlap")
     shutil.copytree(healthy, run)

@@ -489,7 +489,7 @@ def test_data_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     inputs.write_text("\n".join([*lines, lines[0]]) + "\n")
     result = run("--system", "turns", "--data", data, "--out", tmp_path / "run")
     assert result.exit_code == 2
-    assert "model_input.jsonl:7: benchmark_id `s0__0` stands twice" in result.stderr
+    assert "model_input.jsonl:7: benchmark_id `s0__0` appears twice" in result.stderr
     result = run("--system", "turns", "--data", data.parent, "--split", "release")
     assert "no model_input.jsonl of task1" in result.stderr
 

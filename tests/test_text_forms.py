@@ -72,7 +72,7 @@ def windows(raw: bytes) -> bytes:
 
 
 FORMS: dict[str, tuple[Callable[[bytes], bytes], dict[str, int], dict[str, int]]] = {
-    # How the bytes are changed, what is mended in one file, what is seen in one file.
+    # How the bytes are changed, what is repaired in one file, what is seen in one file.
     "all": (windows, {"byte order mark": 1, "blank line": 1}, {"CRLF line end": 2}),
     "byte order mark": (lambda raw: BOM + raw, {"byte order mark": 1}, {}),
     "CRLF": (lambda raw: raw.replace(b"\n", b"\r\n"), {}, {"CRLF line end": 3}),
@@ -95,7 +95,7 @@ FORMS: dict[str, tuple[Callable[[bytes], bytes], dict[str, int], dict[str, int]]
 def test_the_same_rows_as_from_the_plain_file(
     tmp_path: Path, name: str, form: str, packed: bool
 ) -> None:
-    change, mended, seen = FORMS[form]
+    change, repaired, seen = FORMS[form]
     place = write_track(tmp_path, name)
     plain = read(tmp_path, name)
     rewrite(place, change, packed)
@@ -106,7 +106,7 @@ def test_the_same_rows_as_from_the_plain_file(
     # Both files were changed alike, and all of it is counted.
     found = report_of(tmp_path)
     assert (found.rows, found.with_gold) == (3, 3)
-    assert found.mended == {kind: 2 * count for kind, count in mended.items()}
+    assert found.repaired == {kind: 2 * count for kind, count in repaired.items()}
     assert found.unusual == {kind: 2 * count for kind, count in seen.items()}
 
 
@@ -230,9 +230,9 @@ def write_escaped(split: Path, name: str, escaped: str, rows: int = 1) -> None:
     rewrite(place, lambda raw: raw.replace(b"zzmark", escaped.encode()))
 
 
-def mended_texts(name: str, row: Any, mended: str) -> int:
+def mended_texts(name: str, row: Any, repaired: str) -> int:
     """How many texts are read of a small row and its reference, ids and golds not kept included."""
-    kept = sum(text.endswith(mended) for text in texts(asdict(row)))
+    kept = sum(text.endswith(repaired) for text in texts(asdict(row)))
     # Not in the row: the id of the reference, and for task 3 the text of the gold.
     return kept + 1 + name.startswith("task3/")
 
@@ -242,20 +242,20 @@ def mended_texts(name: str, row: Any, mended: str) -> int:
 def test_unusable_characters_are_replaced_in_every_text_and_counted(
     tmp_path: Path, name: str, kind: str
 ) -> None:
-    escaped, mended, counts = MENDED[kind]
+    escaped, repaired, counts = MENDED[kind]
     write_escaped(tmp_path, name, escaped)
     (row,) = read(tmp_path, name)
     # The same row, typed from text that needed no mending.
-    write_track(tmp_path / "plain", name, rows=1, mark=mended)
+    write_track(tmp_path / "plain", name, rows=1, mark=repaired)
     assert [row] == read(tmp_path / "plain", name)
     for text in texts(asdict(row)):
-        assert text.endswith(mended)
+        assert text.endswith(repaired)
         text.encode()
         assert "\0" not in text
 
     found = report_of(tmp_path)
-    number = mended_texts(name, row, mended)
-    assert found.mended == {what: number * count for what, count in counts.items()}
+    number = mended_texts(name, row, repaired)
+    assert found.repaired == {what: number * count for what, count in counts.items()}
     assert found.unusual == {}
     for what in counts:
         # The two files are read side by side, so either place may be the first.
@@ -263,10 +263,10 @@ def test_unusable_characters_are_replaced_in_every_text_and_counted(
 
 
 @pytest.mark.parametrize("name", SMALL_NAMES)
-def test_inputs_and_references_are_mended_alike_and_so_still_match(
+def test_inputs_and_references_are_repaired_alike_and_so_still_match(
     tmp_path: Path, name: str
 ) -> None:
-    # One file escapes the character, the other holds what it is mended to.
+    # One file escapes the character, the other holds what it is repaired to.
     place = write_track(tmp_path, name, rows=2, mark="\ufffd")
     raw = (place / INPUT).read_bytes()
     assert rb"\ufffd" in raw
@@ -275,12 +275,12 @@ def test_inputs_and_references_are_mended_alike_and_so_still_match(
 
 
 @pytest.mark.parametrize("name", SMALL_NAMES)
-def test_two_ids_that_are_mended_to_one_stand_twice(tmp_path: Path, name: str) -> None:
+def test_two_ids_that_are_repaired_to_one_stand_twice(tmp_path: Path, name: str) -> None:
     place = write_track(tmp_path, name, rows=2)
     for file in (INPUT, REFERENCE):
         raw = (place / file).read_bytes()
         (place / file).write_bytes(raw.replace(b"q0-", rb"q\u0000").replace(b"q1-", rb"q\ud800"))
-    with pytest.raises(DataError, match=r":2: benchmark_id `q\ufffd` stands twice"):
+    with pytest.raises(DataError, match=r":2: benchmark_id `q\ufffd` appears twice"):
         read(tmp_path, name)
 
 
@@ -300,7 +300,7 @@ def test_what_is_left_behind_needs_no_mending(tmp_path: Path) -> None:
     place = write_track(tmp_path, "task1", rows=1)
     raw = (place / INPUT).read_bytes()
     (place / INPUT).write_bytes(raw.replace(b'"input"', rb'"stratum": "\ud83d\u0000", "input"', 1))
-    assert report_of(tmp_path).mended == {}
+    assert report_of(tmp_path).repaired == {}
 
 
 # All three at once
@@ -338,12 +338,12 @@ def test_any_text_in_any_form_of_file_is_read_and_can_be_encoded(
     for text in texts(asdict(row)):
         assert text.endswith(whole)
         text.encode()
-    assert found.mended.get("byte order mark", 0) == 2 * mark_first
-    assert found.mended.get("blank line", 0) == 2 * blanks
+    assert found.repaired.get("byte order mark", 0) == 2 * mark_first
+    assert found.repaired.get("blank line", 0) == 2 * blanks
     assert found.unusual.get("CRLF line end", 0) == 2 * crlf
 
 
-def test_what_is_mended_is_counted_without_places_too(tmp_path: Path) -> None:
+def test_what_is_repaired_is_counted_without_places_too(tmp_path: Path) -> None:
     # A plain Counter, as the loader of task 3 passes it, gets the counts alone.
     write_escaped(tmp_path, "task3/d2", r"\u0000", rows=2)
     path = tmp_path / "task3" / "d2" / INPUT

@@ -509,7 +509,7 @@ def test_an_id_that_stands_twice_is_named_with_both_lines(
     edit(place / file, 3, lambda row: row.update(benchmark_id="q0-"))
     error = fault(tmp_path, name)
     assert (error.path, error.line) == (place / file, 3)
-    assert "`q0-` stands twice, first on line 1" in str(error)
+    assert "`q0-` appears twice, first on line 1" in str(error)
 
 
 @pytest.mark.parametrize("name", NAMES)

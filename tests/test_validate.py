@@ -214,7 +214,7 @@ PLANTED: list[tuple[str, str, Change, int, str]] = [
         5,
         "field `input.memory` is missing",
     ),
-    ("task2", REFERENCE, repeat_line(2), 25, "stands twice, first on line 2"),
+    ("task2", REFERENCE, repeat_line(2), 25, "appears twice, first on line 2"),
     ("task3/d100", INPUT, on_line(11, drop_a_distractor), 11, "has 100 memories, not 101"),
     (
         "task3/d100",
@@ -413,7 +413,7 @@ def test_a_fault_is_one_line_whatever_its_id_holds(small: Path) -> None:
     for number in (2, 3):
         edit(small / "dev" / "task1" / INPUT, number, lambda row: row.update(benchmark_id="a\n\rb"))
     lines = command(small).stdout.splitlines()
-    [line] = [line for line in lines if "stands twice" in line]
+    [line] = [line for line in lines if "appears twice" in line]
     assert line.startswith("fault: ")
     assert "`a b`" in line
 
@@ -515,10 +515,10 @@ def test_a_folder_that_may_not_be_read_is_one_line(small: Path) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-# Text that was mended, and text that is unusual
+# Text that was repaired, and text that is unusual
 
 
-def test_mended_and_unusual_text_is_counted_with_places(tmp_path: Path) -> None:
+def test_repaired_and_unusual_text_is_counted_with_places(tmp_path: Path) -> None:
     place = write_track(tmp_path / "dev", "task2", rows=8)
     lines = (place / INPUT).read_bytes().rstrip(b"\n").split(b"\n")
     lines[0] = b"\xef\xbb\xbf" + lines[0]
@@ -538,7 +538,12 @@ def test_mended_and_unusual_text_is_counted_with_places(tmp_path: Path) -> None:
     assert report["fault_count"] == 0
     [track] = report["tracks"]
     assert track["rows"] == track["with_gold"] == 8
-    assert track["mended"] == {"NUL": 2, "blank line": 1, "byte order mark": 1, "lone surrogate": 2}
+    assert track["repaired"] == {
+        "NUL": 2,
+        "blank line": 1,
+        "byte order mark": 1,
+        "lone surrogate": 2,
+    }
     other_ends = "U+0085, U+2028 or U+2029 inside a string"
     assert track["unusual"] == {
         "CRLF line end": 1,
@@ -558,8 +563,8 @@ def test_mended_and_unusual_text_is_counted_with_places(tmp_path: Path) -> None:
     result = command(tmp_path)
     assert result.exit_code == 0
     lines_shown = result.stdout.splitlines()
-    assert f"  mended: NUL x 2 (first at {INPUT}:2)" in lines_shown
-    assert f"  mended: lone surrogate x 2 (first at {REFERENCE}:1, {INPUT}:2)" in lines_shown
+    assert f"  repaired: NUL x 2 (first at {INPUT}:2)" in lines_shown
+    assert f"  repaired: lone surrogate x 2 (first at {REFERENCE}:1, {INPUT}:2)" in lines_shown
     assert f"  kept as it is: {other_ends} x 1 (first at {INPUT}:3)" in lines_shown
 
 
@@ -574,7 +579,7 @@ def test_all_are_counted_and_the_first_five_places_are_kept(tmp_path: Path) -> N
     )
     (place / INPUT).write_bytes(raw.replace(b"\n", b"\r\n"))
     [track] = as_json(tmp_path)["tracks"]
-    assert track["mended"] == {"NUL": 27}
+    assert track["repaired"] == {"NUL": 27}
     assert track["unusual"] == {"CRLF line end": 9}
     # A line with three of a kind is one place.
     for kind in ("NUL", "CRLF line end"):
@@ -628,7 +633,7 @@ def test_a_terminal_that_cannot_show_an_id_gets_its_escape(small: Path) -> None:
     result = shell(small, PYTHONIOENCODING="ascii")
     assert result.returncode == 2
     assert result.stderr == ""
-    assert "`th\\xe9 \\u559d\\u8336 \\U0001f375` stands twice" in result.stdout
+    assert "`th\\xe9 \\u559d\\u8336 \\U0001f375` appears twice" in result.stdout
     packed = shell(small, "--json", PYTHONIOENCODING="ascii")
     assert any("`thé 喝茶 \U0001f375`" in line for line in json.loads(packed.stdout)["faults"])
 

@@ -81,7 +81,7 @@ def test_every_faulty_line_is_named_and_the_others_are_counted(own: Path) -> Non
     assert (track["rows"], track["faults"], report["fault_count"]) == (2, 10, 10)
     wanted = {
         2: "gold 9 is no position in 2 memories",
-        3: "id `1` stands on line 1 already",
+        3: "id `1` already appears on line 1",
         4: "field `gold` is missing",
         5: "`memories` is empty",
         6: "unknown field `extra`",
@@ -102,20 +102,20 @@ def test_every_faulty_line_is_named_and_the_others_are_counted(own: Path) -> Non
     assert result.stdout.splitlines()[-1] == "1 tracks, 2 rows, 10 faults"
 
 
-def test_what_is_mended_is_told_with_its_place(own: Path) -> None:
+def test_what_is_repaired_is_told_with_its_place(own: Path) -> None:
     rows = [small(), small(query="a \u2028 b"), small(memories=["x"])]
     text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\r\n\r\n"
     text = text.replace('"x"', r'"\ud83d", "\u0000"')
     own.write_bytes(codecs.BOM_UTF8 + text.encode())
     [track] = as_json(own)["tracks"]
     assert (track["rows"], track["faults"]) == (3, 0)
-    mended = {"NUL": 1, "blank line": 1, "byte order mark": 1, "lone surrogate": 1}
-    assert track["mended"] == mended
+    repaired = {"NUL": 1, "blank line": 1, "byte order mark": 1, "lone surrogate": 1}
+    assert track["repaired"] == repaired
     assert track["unusual"] == {"CRLF line end": 3, "U+0085, U+2028 or U+2029 inside a string": 1}
     assert track["places"]["lone surrogate"] == track["places"]["NUL"] == ["my.jsonl:3"]
     assert track["places"]["byte order mark"] == ["my.jsonl:1"]
     said = command(own).stdout
-    assert "mended: lone surrogate x 1 (first at my.jsonl:3)" in said
+    assert "repaired: lone surrogate x 1 (first at my.jsonl:3)" in said
     assert "kept as it is: CRLF line end x 3 (first at my.jsonl:1, my.jsonl:2, my.jsonl:3)" in said
 
 
@@ -168,7 +168,7 @@ def test_as_a_user_types_it_in_a_terminal_without_unicode(own: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == b""
-    assert b"my.jsonl:2: id `\\u8336` stands on line 1 already" in done.stdout
+    assert b"my.jsonl:2: id `\\u8336` already appears on line 1" in done.stdout
 
 
 def test_the_texts_of_a_field_name_cannot_break_the_report(own: Path) -> None:
@@ -257,7 +257,7 @@ def test_golds_are_compared_whichever_size_has_them_first(sizes: Path) -> None:
 def test_one_id_in_two_splits_is_one_fault_and_not_two(sizes: Path) -> None:
     write_track(sizes / "test", "task3/d100", rows=1)
     edit(sizes / "test" / "task3" / "d100" / INPUT, 1, lambda r: r["input"].update(query="other"))
-    assert "stands in split `dev` too" in only_fault(sizes)
+    assert "appears in split `dev` too" in only_fault(sizes)
 
 
 def test_the_sweep_refuses_what_the_validator_faults(sizes: Path, tmp_path: Path) -> None:

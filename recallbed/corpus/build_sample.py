@@ -174,7 +174,7 @@ def _own_items(session: Entry) -> list[Entry]:
 
 
 def _candidate(memory: Entry, taken: str | None = None) -> Entry:
-    # In the release the gold's id stands once in its pool; that is why no retriever may see ids.
+    # In the release the gold's id appears once in its pool; that is why no retriever may see ids.
     name = memory["memory_id"]
     if name == taken:
         name = f"m{int(name[1:]) + 1}"

@@ -114,7 +114,7 @@ class Written:
         )
         yield f"empty sessions: {self.empty_sessions}"
         for kind, count in sorted(repairs.items()):
-            yield f"mended: {kind} x {count}"
+            yield f"repaired: {kind} x {count}"
 
 
 def _spread(counts: list[int]) -> str:

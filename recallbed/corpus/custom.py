@@ -18,7 +18,7 @@ FIELDS = ("id", "query", "memories", "gold", "session")
 
 @dataclass(frozen=True, slots=True)
 class CustomFile:
-    """The rows that can be scored, as a task 3 file, and what stands apart from them.
+    """The rows that can be scored, as a task 3 file, and the other rows.
 
     `file.size` is the number of distractors of the largest pool. `abstentions` are the ids of
     rows whose `gold` is empty: no memory answers them, so no recall is defined. Their memories
@@ -86,7 +86,9 @@ def read_custom(
             before = lines.setdefault(row.benchmark_id, line)
             if before != line:
                 raise DataError(
-                    f"id `{row.benchmark_id}` stands on line {before} already", path=path, line=line
+                    f"id `{row.benchmark_id}` already appears on line {before}",
+                    path=path,
+                    line=line,
                 )
         except DataError as error:
             if on_fault is None:
@@ -132,7 +134,7 @@ def _memory(member: Any, where: str, fields: Fields) -> Memory:
 
 def _golds(value: dict[str, Any], memories: int, fields: Fields) -> tuple[int, ...]:
     if "gold" not in value:
-        raise fields.fault("field `gold` is missing", "Write [] where no memory answers the query")
+        raise fields.fault("field `gold` is missing", "Write [] if no memory answers the query")
     given = value["gold"]
     golds = given if isinstance(given, list) else [given]
     for gold in golds:

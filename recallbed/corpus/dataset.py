@@ -23,7 +23,7 @@ class Dataset:
     `released` maps each size asked for to its file; the smallest size of the release is always
     there. `bank` holds the distinct candidate texts of that smallest pool over the whole split,
     sorted by text, each with the label of its first occurrence. `own` maps a session to the texts
-    of its task 1 gold; it is empty, and `own_known` False, where the split has no task 1
+    of its task 1 gold; it is empty, and `own_known` False, if the split has no task 1
     references. `abstentions` are the queries that no memory answers, which no pool is built for.
     """
 
@@ -38,7 +38,7 @@ class Dataset:
 
     @property
     def repairs(self) -> Counter[str]:
-        """What was mended while reading, over all files of pools."""
+        """What was repaired while reading, over all files of pools."""
         total: Counter[str] = Counter()
         for file in self.released.values():
             total.update(file.repairs)
@@ -76,7 +76,7 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
         for row in file.rows:
             if row.gold is None:
                 raise DataError(
-                    "no reference_output.jsonl beside it, so nothing can be scored",
+                    "no reference_output.jsonl next to it, so nothing can be scored",
                     path=file.path,
                     todo="Choose a split that has references",
                 )

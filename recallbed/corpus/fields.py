@@ -50,13 +50,13 @@ class Fields:
         return text
 
     def optional_text(self, value: Any, field: str, where: str = "") -> str | None:
-        """`value[field]` as clean text, None where it is missing or null."""
+        """`value[field]` as clean text, None if it is missing or null."""
         if isinstance(value, dict) and value.get(field) is None:
             return None
         return self.text(value, field, where)
 
     def number(self, value: Any, field: str, where: str = "") -> float | None:
-        """`value[field]` as a finite number, None where it is missing or null."""
+        """`value[field]` as a finite number, None if it is missing or null."""
         found = value.get(field) if isinstance(value, dict) else None
         if found is None:
             return None

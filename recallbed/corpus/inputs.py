@@ -1,4 +1,4 @@
-"""What a track asks: the rows of its model_input, without the references beside it."""
+"""What a track asks: the rows of its model_input, without the references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Inputs(Generic[R]):
     """The rows of one track in file order, by benchmark_id.
 
     `sha256` covers the bytes of the whole file, whatever the limit, and those of the references
-    where they were asked for; `mended` counts what was repaired while reading.
+    if they were asked for; `repaired` counts what was repaired while reading.
     """
 
     track: str
@@ -29,7 +29,7 @@ class Inputs(Generic[R]):
     sample: bool
     rows: Mapping[str, R]
     sha256: str
-    mended: Mapping[str, int]
+    repaired: Mapping[str, int]
 
     def fingerprint(self) -> dict[str, Any]:
         """The field `data` of a run's fingerprint."""
@@ -53,7 +53,7 @@ def read_inputs(
     """The rows of `track`, the first `limit` of them; `root` None is the embedded sample.
 
     References aren't opened unless they are asked for. Raises DataError for a faulty file, for a
-    benchmark_id that stands twice, and where `with_gold` finds no references.
+    benchmark_id that appears twice, and if `with_gold` finds no references.
     """
     folder = split_folder(root or sample_root(), split)
     place = folder / track.name
@@ -87,5 +87,5 @@ def read_inputs(
         sample=root is None or root.resolve() == sample_root().resolve(),
         rows=dict(islice(rows.items(), limit)),
         sha256=sha256,
-        mended=dict(sorted(repairs.items())),
+        repaired=dict(sorted(repairs.items())),
     )

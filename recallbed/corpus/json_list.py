@@ -114,12 +114,12 @@ class _Buffer:
                 return found
 
     def finish(self) -> None:
-        """Refuse what stands behind the list."""
+        """Refuse text after the list."""
         if self.next():
-            raise self._fault("something stands behind the end of the list", self.at)
+            raise self._fault("unexpected text after the end of the list", self.at)
 
     def unexpected(self, wanted: str) -> DataError:
-        """What stands here instead of `wanted`."""
+        """What is here instead of `wanted`."""
         found = self.next()
         if not found:
             return self._fault("the file breaks off", self.at)

@@ -22,7 +22,7 @@ OnFault = Callable[[DataError], None]
 
 
 class Repairs(Counter[str]):
-    """Counts of what was mended, with the first places of each kind.
+    """Counts of what was repaired, with the first places of each kind.
 
     `seen` counts what is unusual but was kept as it is.
     """
@@ -78,7 +78,7 @@ def read_jsonl(
     """Yield (line number from 1, object) for every non-blank line of `path`.
 
     Lines end at a line feed and nowhere else, so U+2028 inside a string cuts nothing. `repairs`
-    counts what was passed over or mended; `digest`, a hashlib object, is fed the bytes read.
+    counts what was passed over or repaired; `digest`, a hashlib object, is fed the bytes read.
     `path` is opened once, so it may be a pipe.
 
     Raises DataError with file and line for anything that is not one JSON object per line, for an

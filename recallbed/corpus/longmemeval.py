@@ -31,7 +31,7 @@ class Level(StrEnum):
 class Question:
     """One instance as a query over a pool.
 
-    `golds` are positions in `memories`, empty for an abstention and where no indexed turn of an
+    `golds` are positions in `memories`, empty for an abstention and if no indexed turn of an
     answer session is marked. `silent_answers` counts answer sessions without a marked turn,
     `repeated_sessions` the sessions whose id stood earlier in the history, `empty_sessions` those
     without a turn of the roles that are indexed.
@@ -59,7 +59,7 @@ def read_longmemeval(
 
     A document is one turn of the user, or all of a session's joined by a space; with
     `include_assistant` the assistant's turns count like the user's. `dates` puts the session's
-    date before each document. `repairs` counts what was mended in texts.
+    date before each document. `repairs` counts what was repaired in texts.
 
     Raises DataError, with the position and id of the instance, for whatever isn't in the format.
     """

@@ -72,12 +72,12 @@ def gather(
     seeds: Sequence[int] = (0,),
     limit: int | None = None,
 ) -> Material:
-    """Load `data` (the embedded sample where it is None) and build its pools.
+    """Load `data` (the embedded sample if it is None) and build its pools.
 
-    A release gives `nested` pools of `SIZES` unless told otherwise; a user's own file gives its
+    A release gives `nested` pools of `SIZES` by default; a user's own file gives its
     pools as they are (`released`), whose only size is that of the largest.
 
-    Raises DataError for faulty data, sizes that can't be had, and pools that can't be built.
+    Raises DataError for faulty data, unavailable sizes, and pools that cannot be built.
     """
     root = data or sample_root()
     own = is_custom(root)

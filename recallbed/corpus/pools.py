@@ -1,4 +1,4 @@
-"""Pools: which distractors stand beside a gold memory, for every size and seed.
+"""Pools: the distractors of a gold memory, for every size and seed.
 
 `nested` grows one pool: 100 distractors lie in 300 lie in 1,000, all texts distinct.
 `released` takes the candidates as the file gives them.
@@ -67,9 +67,9 @@ def build_pools(
 
     A pool depends on the strategy, the seed, the split's data and its own query: never on the
     other sizes asked for, on `limit`, or on the order of the bank. The order inside a built pool
-    follows a hash of seed, query and text, so the gold stands anywhere in it.
+    follows a hash of seed, query and text, so the gold may be anywhere in it.
 
-    Raises DataError where the bank is too small for a size.
+    Raises DataError if the bank is too small for a size.
     """
     rows = data.smallest.rows[:limit]
     numbers = _Numbers(data.bank)
@@ -240,7 +240,7 @@ def pool_hash(memories: Sequence[Memory]) -> str:
     return hashlib.sha256(b"".join(map(_framed, texts))).hexdigest()[:16]
 
 
-@lru_cache(1 << 14)  # one text stands in many pools
+@lru_cache(1 << 14)  # one text is in many pools
 def _framed(text: str) -> bytes:
     raw = text.encode()
     return len(raw).to_bytes(4, "big") + raw

@@ -242,7 +242,7 @@ class Matching(Generic[T]):
             "predictions": str(self.file.source),
             "lines": self.file.lines,
             "lines_of_no_query": {name: tally.to_json() for name, tally in self.unmatched.items()},
-            "mended": dict(self.file.repairs),
+            "repaired": dict(self.file.repairs),
         }
 
     def unmatched_lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The typed records of the house. What a retriever may see is `Memory`, and nothing else."""
+"""The typed records. What a retriever may see is `Memory`, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One memory as a retriever sees it: its text and, where the data has one, its label path.
+    """One memory as a retriever sees it: its text and, if the data has one, its label path.
 
     A stored id is not part of it: inside a pool a memory is identified by its position.
     """
@@ -108,9 +108,9 @@ class Task4Row:
 class Task3Row:
     """One retrieval query with the candidates of the file, gold included.
 
-    `gold` is a position in `candidates`, None where the split comes without references. The
+    `gold` is a position in `candidates`, None if the split comes without references. The
     release has one gold a query; a user's own data may have several, the others in `more_golds`.
-    `memory_ids` runs beside `candidates`; it stays with the loader, for writing predictions.
+    `memory_ids` is parallel to `candidates`; it stays with the loader, for writing predictions.
     """
 
     benchmark_id: str
@@ -124,12 +124,12 @@ class Task3Row:
 
     @property
     def golds(self) -> tuple[int, ...]:
-        """The positions of all golds; empty where the row has no reference."""
+        """The positions of all golds; empty if the row has no reference."""
         return () if self.gold is None else (self.gold, *self.more_golds)
 
     @property
     def gold_memory(self) -> Memory:
-        """The (first) gold memory; a ValueError where the row has none."""
+        """The (first) gold memory; a ValueError if the row has none."""
         if self.gold is None:
             raise ValueError(f"{self.benchmark_id} has no reference")
         return self.candidates[self.gold]
@@ -144,9 +144,9 @@ class Task3Row:
 class Task3File:
     """All rows of one `task3/d<N>` folder, in file order.
 
-    `sha256` covers the bytes of both files, uncompressed. `repairs` counts what was mended while
+    `sha256` covers the bytes of both files, uncompressed. `repairs` counts what was repaired while
     reading (byte order marks, blank lines, lone surrogates, NUL); `repeated_ids` counts the pools
-    in which a stored id stands more than once.
+    in which a stored id appears more than once.
     """
 
     path: Path

@@ -43,7 +43,7 @@ def stream(
     digests: tuple[Any, Any] | None = None,
     observe: Callable[[dict[str, Any]], None] | None = None,
 ) -> Iterator[R]:
-    """Yield the rows of `folder/<track>`, with gold where there is a reference_output file.
+    """Yield the rows of `folder/<track>`, with gold if there is a reference_output file.
 
     Memory holds one row, or as many as the two files are out of step. Raises DataError for the
     first fault; with `on_fault` every fault of a line is handed to it, and its row left out.
@@ -92,7 +92,7 @@ def stream(
 
 
 class _Side:
-    """One of the two files: its lines with their ids, an id that stands twice reported."""
+    """One of the two files: its lines with their ids, an id that appears twice reported."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Side:
             fields = Fields(self.path, line, self.repairs)
             if self.observe is not None:
                 self.observe(value)
-            # What is mended in an id is counted where its row is read, or here where it isn't.
+            # What is repaired in an id is counted where its row is read, or here if it is not.
             peek = Fields(self.path, line, Counter() if self.is_input else self.repairs)
             name = _try(peek.text, value, "benchmark_id", report=self.report)
             if name is None:
@@ -120,7 +120,7 @@ class _Side:
             if name in self.first_line:
                 self.report(
                     fields.fault(
-                        f"benchmark_id `{name}` stands twice,"
+                        f"benchmark_id `{name}` appears twice,"
                         f" first on line {self.first_line[name]}",
                         "Keep one of the two rows",
                     )
@@ -131,7 +131,7 @@ class _Side:
 
 
 def _try(function: Callable[..., Any], *arguments: Any, report: OnFault) -> Any:
-    """The function's value, or None where it found a fault, which is reported."""
+    """The function's value, or None if it found a fault, which is reported."""
     try:
         return function(*arguments)
     except DataError as error:

@@ -37,7 +37,7 @@ class TrackReport:
     with_gold: int = 0
     faults: int = 0
     fields: dict[str, int] = field(default_factory=dict)
-    mended: dict[str, int] = field(default_factory=dict)
+    repaired: dict[str, int] = field(default_factory=dict)
     unusual: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
     pools_with_repeated_ids: int = 0
@@ -64,7 +64,7 @@ def validate(root: Path) -> Report:
     """Read every track of every split under `root`, a row at a time.
 
     `root` may be a release, its `benchmark_data`, one split, or a user's own file. Raises
-    DataError where there is nothing to validate.
+    DataError if there is nothing to validate.
     """
     report = Report()
     if is_custom(root):
@@ -79,7 +79,7 @@ def validate(root: Path) -> Report:
         for name in others:
             references = find_jsonl(folder / name, "reference_output")
             if references is not None and track_called(name) is not None:
-                report.fault(DataError("no model_input.jsonl beside it", path=references))
+                report.fault(DataError("no model_input.jsonl next to it", path=references))
         for track in tracks:
             report.tracks.append(_validate_track(split, folder, track, report, owners, questions))
     if not report.tracks:
@@ -104,7 +104,10 @@ def _validate_custom(path: Path, report: Report) -> TrackReport:
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count
-    found.mended, found.unusual = dict(sorted(repairs.items())), dict(sorted(repairs.seen.items()))
+    found.repaired, found.unusual = (
+        dict(sorted(repairs.items())),
+        dict(sorted(repairs.seen.items())),
+    )
     found.places = repairs.places
     return found
 
@@ -150,7 +153,7 @@ def _validate_track(
             if first != split:
                 report.fault(
                     DataError(
-                        f"`{row.benchmark_id}` stands in split `{first}` too",
+                        f"`{row.benchmark_id}` appears in split `{first}` too",
                         path=inputs / "model_input.jsonl",
                         line=row.line,
                     )
@@ -162,7 +165,7 @@ def _validate_track(
         report.fault(error)
     found.faults = report.fault_count - before
     found.fields = dict(sorted(fields.items()))
-    found.mended = dict(sorted(repairs.items()))
+    found.repaired = dict(sorted(repairs.items()))
     found.unusual = dict(sorted(repairs.seen.items()))
     found.places = repairs.places
     return found
@@ -225,7 +228,7 @@ def describe(report: Report) -> Iterator[str]:
                 f" {t.repeated_texts} exact repeats of texts"
             )
         yield line
-        for what, counts in (("mended", t.mended), ("kept as it is", t.unusual)):
+        for what, counts in (("repaired", t.repaired), ("kept as it is", t.unusual)):
             for kind, count in counts.items():
                 where = ", ".join(t.places.get(kind, ()))
                 yield f"  {what}: {kind} x {count} (first at {where})"

@@ -32,7 +32,7 @@ def unseal(line: bytes) -> tuple[Any, bool]:
     """The value of a line without its check, and whether that agrees with the bytes.
 
     A line that has none, as older versions wrote it, agrees. Raises ValueError or RecursionError
-    where the line is no JSON.
+    if the line is not JSON.
     """
     value = json.loads(line)
     if not isinstance(value, dict) or KEY not in value:

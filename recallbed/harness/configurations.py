@@ -38,7 +38,7 @@ def parse_configurations(
 ) -> tuple[Configuration, ...]:
     """Pair every `--retriever` with its `--set`s, in the order given.
 
-    `@FILE` stands for the settings in a file that `task3.tune` wrote; a key that is also typed
+    `@FILE` is replaced by the settings in a file that `task3.tune` wrote; a key that is also typed
     keeps what was typed. Unless `allow_code` is given, what comes from a file may name no class as
     package.module:Class: whoever wrote the file would choose the code that is run.
 

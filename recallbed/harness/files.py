@@ -29,7 +29,7 @@ def refuse_output(out: Path, overwrite: bool) -> None:
     if not out.parent.is_dir():
         raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
     if out.exists() and not overwrite:
-        raise UserError(f"{out}: is there already. Give another --out, or --overwrite")
+        raise UserError(f"{out}: already exists. Pass another --out or --overwrite")
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def drafted_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, to be renamed to it; removed at the end if it was not.
+    """A new folder next to `path`, to be renamed to it; removed at the end if it was not.
 
     Drafts that killed processes left are removed.
     """

@@ -32,7 +32,7 @@ def short_hash(value: JSON) -> str:
 def difference(old: JSON, new: JSON, path: str = "") -> str | None:
     """The first field (in sorted order) in which two fingerprints differ, with both values.
 
-    None where they are equal.
+    None if they are equal.
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted(set(old) | set(new)):
@@ -80,7 +80,7 @@ def file_hash(path: Path) -> str:
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Python's version and that of each distribution named; "absent" where it isn't installed."""
+    """Python's version and that of each distribution named; "absent" if it is not installed."""
     found = {"python": platform.python_version()}
     for name in libraries:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from recallbed.errors import UserError
 
 LIMIT = 10
-# `KeyError: 'tea' (mine.py:5)`: the type and the place are equal where the words are not.
+# `KeyError: 'tea' (mine.py:5)`: type and place are equal even if the message differs.
 _PLACED = re.compile(r"(\w+): .*( \(\S+:\d+\))", re.DOTALL)
 
 

@@ -130,7 +130,7 @@ def _options(name: str, annotation: Any, default: Any, panel: str | None) -> _Op
 
 
 def _metavar(kind: Any, name: str, option: ParameterInfo) -> str | None:
-    """What stands for a value in the help: choices, or a word for the type."""
+    """What names a value in the help: choices, or a word for the type."""
     if kind is bool:
         return None
     if not isinstance(option, OptionInfo):

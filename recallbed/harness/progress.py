@@ -1,6 +1,6 @@
 """Progress on stderr: rows done, rate, time left. A bar on a terminal, a line now and then else.
 
-Calls of a chat model are counted beside the rows: one row may rest on many, and each may take long.
+Calls of a chat model are counted too: one row may rest on many, and each may take long.
 """
 
 from __future__ import annotations

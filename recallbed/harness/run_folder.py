@@ -1,4 +1,4 @@
-"""A run on disk: opened, locked, resumed where it stopped, refused where it is another run."""
+"""A run on disk: opened, locked, resumed at the first missing row, refused if it is another run."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class RunFolder:
         self._states |= {name: _state(self.path / name) for name in (ROWS, SCORES)}
 
     def time(self, **record: Any) -> None:
-        """Add a line to timings.jsonl, which stands outside every promise of equality."""
+        """Add a line to timings.jsonl, which is not promised to be equal."""
         self._refuse_if_replaced()
         self._write(TIMINGS, [encode_row(record)])
 
@@ -319,8 +319,8 @@ def _enter(
     sound: Callable[[Any], bool],
 ) -> RunFolder:
     manifest = path / MANIFEST
-    strangers = [p.name for p in path.iterdir() if p.name not in _OURS and p.name[0] != "."]
-    if not manifest.exists() and (strangers or (path / ROWS).exists()):
+    others = [p.name for p in path.iterdir() if p.name not in _OURS and p.name[0] != "."]
+    if not manifest.exists() and (others or (path / ROWS).exists()):
         raise UserError(
             f"{path}: holds files but no {MANIFEST}, so it isn't a run. Choose another --out"
         )
@@ -338,7 +338,7 @@ def _enter(
         if on_existing == "refuse":
             raise UserError(
                 f"{path}: already holds this run."
-                " Go on with --resume, or start again with --overwrite"
+                " Resume with --resume, or start again with --overwrite"
             )
         return RunFolder(path, old, sound)
     folder = RunFolder(path, {"fingerprint": fingerprint, "notes": {}}, sound)

@@ -18,7 +18,7 @@ Overwrite = Annotated[bool, typer.Option(help="Replace what --out names.")]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run is written, and what happens to a run that is already there.
+    """Where a run is written, and what happens to an existing run.
 
     `out` None is a folder in `runs/` named by the fingerprint, which is then resumed without
     asking.

@@ -42,7 +42,7 @@ def write_settings(path: Path, file: SettingsFile) -> None:
 
 
 def read_settings(path: Path) -> SettingsFile:
-    """The settings in `path`. Raises UserError where it is no such file."""
+    """The settings in `path`. Raises UserError if it is no such file."""
     try:
         value: Any = STRICT_JSON.decode(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -66,7 +66,7 @@ IN_LIST = 500
 def select_in(
     connection: sqlite3.Connection, query: str, fixed: Sequence[Any], values: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yield the rows of `query`, whose `{}` stands for the list of `values` after the `fixed`."""
+    """Yield the rows of `query`, its `{}` replaced by the list of `values` after the `fixed`."""
     for start in range(0, len(values), IN_LIST):
         some = values[start : start + IN_LIST]
         yield from connection.execute(query.format(",".join("?" * len(some))), [*fixed, *some])
@@ -116,7 +116,7 @@ def _free(path: Path) -> int:
 
 
 class SqliteFile:
-    """The file `path` of the class's `kind`, made where there is none; pickled by its path.
+    """The file `path` of the class's `kind`, made if there is none; pickled by its path.
 
     Methods built on `_using` and `_transaction` raise the kind's error, with the file, for one that
     cannot be opened, is damaged, is something else or comes from another version. A file of an
@@ -218,7 +218,7 @@ class SqliteFile:
             raise
 
     def _read_only(self) -> sqlite3.Connection:
-        """The file where nothing can be written beside it, as WAL would have it.
+        """The file if nothing can be written next to it, as WAL needs.
 
         Raises OperationalError if part of it lies in a WAL that cannot be read there.
         """
@@ -234,7 +234,7 @@ class SqliteFile:
                 raise
             raise self._complaint(
                 f"the latest changes of the {self.kind.name} cannot be read here ({error})."
-                f" Copy it, and the -wal file beside it, to a writable folder, or give"
+                f" Copy it, and the -wal file next to it, to a writable folder, or give"
             ) from None
         if version == self.kind.schema:
             return connection

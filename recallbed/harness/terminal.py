@@ -43,7 +43,7 @@ def say(*lines: object) -> None:
 
 
 def note(*lines: object) -> None:
-    """Print lines on stderr: what a reader must know beside the result, errors, progress."""
+    """Print lines on stderr: remarks on the result, errors, progress."""
     if not lines:
         return
     with suppress(OSError):  # a closed pipe is found by whoever prints on it next
