@@ -128,10 +128,6 @@ def _tea(query: str, text: str) -> float:
     return float("tea" in text) + 0.5 * ("cat" in text)
 
 
-def _overlap(query: str, text: str) -> float:
-    return float(len(set(query.lower().split()) & set(text.lower().split())))
-
-
 class PromptRerankerContract(RetrieverContract):
     """Subclass it, define `asking`, and let pytest run it."""
 
@@ -141,7 +137,9 @@ class PromptRerankerContract(RetrieverContract):
 
     @override
     def make(self) -> Retriever:
-        return self.asking(Reader(_overlap), Overlap())
+        overlap = Overlap()
+        reader = Reader(lambda query, text: overlap.score(query, [Memory(text)])[0])
+        return self.asking(reader, overlap)
 
     def test_memories_that_give_orders_change_no_parse(self) -> None:
         """The two relevant texts come first, no reply is repaired, every label is ours."""
