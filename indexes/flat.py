@@ -108,12 +108,13 @@ def _candidates(
 
     No places if FAISS is not installed, or if `count` covers all rows.
     """
+    nothing = np.empty((len(queries), 0), np.float32), None
+    if count >= len(matrix):
+        return nothing
     try:
         import faiss
     except ImportError:
-        faiss = None
-    if faiss is None or count >= len(matrix):
-        return np.empty((len(queries), 0), np.float32), None
+        return nothing
     scores, places = faiss.knn(queries, matrix, count, metric=faiss.METRIC_INNER_PRODUCT)
     return scores, places
 
