@@ -128,6 +128,10 @@ def _tea(query: str, text: str) -> float:
     return float("tea" in text) + 0.5 * ("cat" in text)
 
 
+def _overlap(query: str, text: str) -> float:
+    return Overlap().score(query, [Memory(text)])[0]
+
+
 class PromptRerankerContract(RetrieverContract):
     """Subclass it, define `asking`, and let pytest run it."""
 
@@ -137,9 +141,7 @@ class PromptRerankerContract(RetrieverContract):
 
     @override
     def make(self) -> Retriever:
-        overlap = Overlap()
-        reader = Reader(lambda query, text: overlap.score(query, [Memory(text)])[0])
-        return self.asking(reader, overlap)
+        return self.asking(Reader(_overlap), Overlap())
 
     def test_memories_that_give_orders_change_no_parse(self) -> None:
         """The two relevant texts come first, no reply is repaired, every label is ours."""
