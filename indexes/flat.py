@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from indexes.base import Hits, Ids, Vectors, in_order, places_of, squared_lengths
-from indexes.files import Write
-from indexes.vector_index import ROWS_AT_ONCE, Sections, VectorIndex, exact_scores
+from indexes.files import Section
+from indexes.vector_index import Sections, VectorIndex, exact_scores
 
 _MARGIN = 16
 
@@ -87,12 +87,8 @@ class Flat(VectorIndex):
             found.append(in_order(self._ids[places], exact_scores(query, matrix, places), k))
         return found
 
-    def _sections(self) -> dict[str, Callable[[Write], None]]:
-        def vectors(write: Write) -> None:
-            for start in range(0, self._count, ROWS_AT_ONCE):
-                write(self._matrix[start : min(start + ROWS_AT_ONCE, self._count)].tobytes())
-
-        return {"ids": lambda write: write(self.ids.tobytes()), "vectors": vectors}
+    def _sections(self) -> dict[str, Section]:
+        return {"ids": self.ids, "vectors": self._matrix[: self._count]}
 
     def _facts(self) -> dict[str, Any]:
         return {"longest": self._longest}

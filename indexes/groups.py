@@ -20,14 +20,10 @@ _KEY = np.dtype("S16")
 class Groups:
     """The ids of each node, 16 bytes per id: `ids` and `nodes`, (n,), sorted by node and id."""
 
-    def __init__(self, ids: Ids | None = None, nodes: Nodes | None = None) -> None:
+    def __init__(self, ids: ArrayLike = (), nodes: ArrayLike = ()) -> None:
         self.ids: Ids = np.empty(0, np.int64)
         self.nodes: Nodes = np.empty(0, np.int64)
-        if ids is not None and nodes is not None:
-            self.add(ids, nodes)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        self.add(np.asarray(ids, np.int64), np.asarray(nodes, np.int64))
 
     def add(self, ids: Ids, nodes: Nodes) -> None:
         """Add new ids to old or new nodes, (n,) each."""
@@ -78,11 +74,10 @@ class Groups:
 class KnownVectors:
     """The node of each distinct vector, by a digest of 16 bytes; 24 bytes per node."""
 
-    def __init__(self, keys: NDArray[np.bytes_] | None = None, nodes: Nodes | None = None) -> None:
+    def __init__(self, keys: ArrayLike = (), nodes: ArrayLike = ()) -> None:
         self.keys: NDArray[np.bytes_] = np.empty(0, _KEY)
         self.nodes: Nodes = np.empty(0, np.int64)
-        if keys is not None and nodes is not None:
-            self.add(keys, nodes)
+        self.add(np.asarray(keys, _KEY), np.asarray(nodes, np.int64))
 
     def assign(
         self, vectors: Vectors, start: int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from indexes.base import Hits, Ids, IndexingError, Vectors
-from indexes.files import Write
+from indexes.files import Section
 from indexes.groups import Groups, KnownVectors
 from indexes.vector_index import (
+    GroupedIndex,
     Sections,
-    VectorIndex,
     exact_scores,
     faiss_module,
     parse_index,
@@ -27,7 +28,7 @@ COMPACT_AT = 0.2
 """The share of nodes without ids above which the graph is rebuilt from the others."""
 
 
-class HNSW(VectorIndex):
+class HNSW(GroupedIndex):
     """A graph over the distinct vectors, about 4 * `width` + 8 * `links` bytes per node.
 
     `links` (M) is the number of neighbours of a node, `effort_build` (efConstruction) and `effort`
@@ -42,7 +43,6 @@ class HNSW(VectorIndex):
     """
 
     kind = "hnsw"
-    exact = False
     setting_names = ("links", "effort_build", "effort", "threads")
 
     def __init__(
@@ -54,16 +54,12 @@ class HNSW(VectorIndex):
         effort: int = 512,
         threads: int = 1,
     ) -> None:
-        super().__init__(width, model)
+        super().__init__(width, model, threads)
         for name, value in (("links", links), ("effort_build", effort_build), ("effort", effort)):
             if value < 2:
                 raise IndexingError(f"{name} {value}: must be at least 2")
-        if threads < 0:
-            raise IndexingError(f"threads {threads}: must be at least 0")
         self.links, self.effort_build, self.effort = links, effort_build, effort
-        self.threads = threads
         self._graph = self._empty_graph()
-        self._groups = Groups()
         self._alive: NDArray[np.bool_] = np.empty(0, bool)  # of the nodes
         self._known: KnownVectors | None = KnownVectors()  # None: computed when needed
 
@@ -72,14 +68,6 @@ class HNSW(VectorIndex):
         graph = faiss.IndexHNSWFlat(self.width, self.links, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = self.effort_build
         return graph
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    @override
-    def ids(self) -> Ids:
-        return self._groups.ids
 
     @property
     def removed(self) -> int:
@@ -128,12 +116,13 @@ class HNSW(VectorIndex):
         return vectors
 
     def _search(self, queries: Vectors, k: int) -> list[Hits]:
-        faiss = faiss_module()
         how: dict[str, Any] = {"efSearch": max(self.effort, 2 * k)}
         if not self._alive.all():
-            how["sel"] = faiss.IDSelectorBitmap(np.packbits(self._alive, bitorder="little"))
+            bits = np.packbits(self._alive, bitorder="little")
+            how["sel"] = faiss_module().IDSelectorBitmap(bits)
+        parameters = faiss_module().SearchParametersHNSW(**how)
         wanted = min(k, len(self._alive) - self.removed)
-        _, places = self._graph.search(queries, wanted, params=faiss.SearchParametersHNSW(**how))
+        _, places = self._graph.search(queries, wanted, params=parameters)
         matrix, found = self._vectors(), []
         for query, near in zip(queries, places, strict=True):
             near = near[near >= 0]
@@ -142,12 +131,9 @@ class HNSW(VectorIndex):
             found.append(self._groups.hits(near, exact_scores(query, matrix, near), k))
         return found
 
-    def _sections(self) -> dict[str, Callable[[Write], None]]:
-        return {
-            "ids": lambda write: write(self._groups.ids.tobytes()),
-            "nodes": lambda write: write(self._groups.nodes.tobytes()),
-            "faiss": lambda write: stream_index(self._graph, write),
-        }
+    @override
+    def _sections(self) -> dict[str, Section]:
+        return {**super()._sections(), "faiss": partial(stream_index, self._graph)}
 
     def _facts(self) -> dict[str, Any]:
         return {"nodes": len(self._alive)}

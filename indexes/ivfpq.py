@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from indexes.base import Hits, Ids, IndexingError, NotAnIndex, TooFewPoints, Vectors
-from indexes.files import Write
+from indexes.files import Section
 from indexes.groups import Groups, KnownVectors
 from indexes.vector_index import (
+    GroupedIndex,
     Sections,
-    VectorIndex,
     faiss_module,
     parse_index,
     stream_index,
@@ -30,7 +30,7 @@ _SAMPLE = 64
 """Maximum training vectors per centroid, sampled with the seed."""
 
 
-class IVFPQ(VectorIndex):
+class IVFPQ(GroupedIndex):
     """Distinct vectors as `codes` bytes in the list of the nearest centroid (Jegou et al., 2011).
 
     `codes` + 48 bytes per memory, a few percent of `Flat`; scores are those of the compressed
@@ -43,7 +43,6 @@ class IVFPQ(VectorIndex):
     """
 
     kind = "ivfpq"
-    exact = False
     setting_names = ("lists", "codes", "probes", "seed", "threads")
 
     def __init__(
@@ -56,7 +55,7 @@ class IVFPQ(VectorIndex):
         seed: int = 0,
         threads: int = 1,
     ) -> None:
-        super().__init__(width, model)
+        super().__init__(width, model, threads)
         faiss_module()
         if codes is None:
             codes = max(d for d in range(1, max(width // 4, 1) + 1) if width % d == 0)
@@ -64,21 +63,12 @@ class IVFPQ(VectorIndex):
             raise IndexingError(f"codes {codes}: must divide the width {width}")
         if probes < 1 or (lists is not None and lists < 1):
             raise IndexingError("lists and probes must be at least 1")
-        if not 0 <= seed < 2**31 - 1 or threads < 0:
-            raise IndexingError("seed and threads must be at least 0, the seed below 2**31 - 1")
-        self.lists, self.codes, self.probes = lists, codes, probes
-        self.seed, self.threads = seed, threads
+        if not 0 <= seed < 2**31 - 1:
+            raise IndexingError(f"seed {seed}: must be at least 0 and below 2**31 - 1")
+        self.lists, self.codes, self.probes, self.seed = lists, codes, probes, seed
         self._index: Any = None  # until it is trained
-        self._groups, self._known = Groups(), KnownVectors()
+        self._known = KnownVectors()
         self._next = 0  # the number of the next node; numbers are not reused
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    @override
-    def ids(self) -> Ids:
-        return self._groups.ids
 
     def build(self, ids: ArrayLike, items: Vectors) -> None:
         """Train on the vectors, (n, width), or a seeded sample of many, and add them."""
@@ -140,23 +130,16 @@ class IVFPQ(VectorIndex):
         return [self._groups.hits(*pair, k) for pair in zip(nodes, scores, strict=True)]
 
     def _probe(self, queries: Vectors, k: int, probes: int) -> tuple[Vectors, Ids]:
-        faiss = faiss_module()
-        parameters = faiss.SearchParametersIVF(nprobe=probes)
+        parameters = faiss_module().SearchParametersIVF(nprobe=probes)
         found: tuple[Vectors, Ids] = self._index.search(queries, k, params=parameters)
         return found
 
-    def _sections(self) -> dict[str, Callable[[Write], None]]:
-        found: dict[str, Callable[[Write], None]] = {}
-        for name, held in (
-            ("ids", self._groups.ids),
-            ("nodes", self._groups.nodes),
-            ("keys", self._known.keys),
-            ("key_nodes", self._known.nodes),
-        ):
-            found[name] = partial(_write_array, held)
+    @override
+    def _sections(self) -> dict[str, Section]:
+        known: dict[str, Section] = {"keys": self._known.keys, "key_nodes": self._known.nodes}
         if self._index is not None:
-            found["faiss"] = lambda write: stream_index(self._index, write)
-        return found
+            known["faiss"] = partial(stream_index, self._index)
+        return super()._sections() | known
 
     def _facts(self) -> dict[str, Any]:
         return {"next": self._next}
@@ -181,7 +164,3 @@ class IVFPQ(VectorIndex):
         if "faiss" in sections or len(self):
             count = len(np.unique(nodes))
             self._index = parse_index(path, sections["faiss"], "IndexIVFPQ", self.width, count)
-
-
-def _write_array(held: NDArray[Any], write: Write) -> None:
-    write(held.tobytes())

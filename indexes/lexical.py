@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +24,7 @@ from indexes.base import (
     in_order,
     no_hits,
 )
-from indexes.files import Write, read_index, write_index
+from indexes.files import Section, read_index, write_index
 from indexes.tokens import MultilingualTokens
 
 _ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
@@ -86,9 +85,8 @@ class Lexical(Index[Sequence[str]]):
             tokens = self.tokens(query)
             content = bool(tokens.content or not tokens.every)
             table = self._content if content else self._every
-            scores = (
-                None if table is None else table.scores(tokens.content if content else tokens.every)
-            )
+            terms = tokens.content if content else tokens.every
+            scores = table.scores(terms) if table else None
             if scores is None:
                 found.append(no_hits())
                 continue
@@ -101,22 +99,14 @@ class Lexical(Index[Sequence[str]]):
 
     @override
     def save(self, path: Path) -> None:
-        parts: dict[str, NDArray[Any] | bytes] = {"ids": self._ids}
+        parts: dict[str, Section] = {"ids": self._ids}
         for name, table in (("content", self._content), ("every", self._every)):
             if table is not None:
                 parts |= {f"{name}.{key}": array for key, array in table.arrays().items()}
                 parts[f"{name}.vocabulary"] = json.dumps(table.words()).encode()
-        header = {
-            "count": len(self),
-            "settings": {"k1": self.k1, "b": self.b, "language": self.language},
-        }
-        write_index(
-            path,
-            self.kind,
-            header,
-            {name: partial(_write, data) for name, data in parts.items()},
-            ("numpy", "bm25s", "nltk"),
-        )
+        settings = {"k1": self.k1, "b": self.b, "language": self.language}
+        header = {"count": len(self), "settings": settings}
+        write_index(path, self.kind, header, parts, ("numpy", "bm25s", "nltk"))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -132,26 +122,17 @@ class Lexical(Index[Sequence[str]]):
             )
         index = cls(**header["settings"])
         index._ids = np.frombuffer(sections["ids"], np.int64)
-        tables: list[_Table | None] = []
+        tables: dict[str, _Table] = {}
         for name in ("content", "every"):
-            if f"{name}.vocabulary" not in sections:
-                tables.append(None)
-                continue
-            try:
-                words = json.loads(bytes(sections[f"{name}.vocabulary"]))
-            except ValueError:
-                raise NotAnIndex(f"{path}: the file is damaged (its vocabulary)") from None
-            arrays = {
-                key: np.frombuffer(sections[f"{name}.{key}"], dtype)
-                for key, dtype in _ARRAYS.items()
-            }
-            tables.append(_Table.of(words, arrays, len(index), index.k1, index.b))
-        index._content, index._every = tables
+            if f"{name}.vocabulary" in sections:
+                try:
+                    words = json.loads(bytes(sections[f"{name}.vocabulary"]))
+                except ValueError:
+                    raise NotAnIndex(f"{path}: the file is damaged (its vocabulary)") from None
+                arrays = {k: np.frombuffer(sections[f"{name}.{k}"], t) for k, t in _ARRAYS.items()}
+                tables[name] = _Table.of(words, arrays, len(index), index.k1, index.b)
+        index._content, index._every = tables.get("content"), tables.get("every")
         return index
-
-
-def _write(data: NDArray[Any] | bytes, write: Write) -> None:
-    write(data if isinstance(data, bytes) else data.tobytes())
 
 
 class _Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,9 +26,10 @@ from indexes.base import (
     refuse_filled,
     refuse_known,
 )
-from indexes.files import Write, damaged, read_index, write_index
+from indexes.files import Section, Write, damaged, read_index, write_index
+from indexes.groups import Groups
 
-ROWS_AT_ONCE = 8192
+_ROWS_AT_ONCE = 8192
 Sections = Mapping[str, memoryview]
 
 
@@ -86,8 +87,8 @@ class VectorIndex(MutableIndex[Vectors]):
         return {name: getattr(self, name) for name in self.setting_names}
 
     @abstractmethod
-    def _sections(self) -> dict[str, Callable[[Write], None]]:
-        """Return the sections to save; each function streams its bytes."""
+    def _sections(self) -> dict[str, Section]:
+        """Return the sections to save."""
 
     @abstractmethod
     def _restore(self, path: Path, header: Mapping[str, Any], sections: Sections) -> None:
@@ -125,15 +126,39 @@ class VectorIndex(MutableIndex[Vectors]):
         return index
 
 
+class GroupedIndex(VectorIndex):
+    """A vector index in FAISS that holds each distinct vector once, as a node."""
+
+    exact = False
+
+    def __init__(self, width: int, model: str | None, threads: int) -> None:
+        super().__init__(width, model)
+        if threads < 0:
+            raise IndexingError(f"threads {threads}: must be at least 0")
+        self.threads, self._groups = threads, Groups()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    @override
+    def ids(self) -> Ids:
+        return self._groups.ids
+
+    @override
+    def _sections(self) -> dict[str, Section]:
+        return {"ids": self._groups.ids, "nodes": self._groups.nodes}
+
+
 def exact_scores(query: Vectors, matrix: Vectors, places: NDArray[np.int64]) -> Vectors:
     """Return inner products with the rows at `places`, (len(places),), summed in float64.
 
     Row by row, so that a score does not depend on the other rows.
     """
     scores, wide = np.empty(len(places), np.float32), query.astype(np.float64)
-    for start in range(0, len(places), ROWS_AT_ONCE):
-        rows = matrix[places[start : start + ROWS_AT_ONCE]].astype(np.float64)
-        scores[start : start + ROWS_AT_ONCE] = np.einsum("ij,j->i", rows, wide)
+    for start in range(0, len(places), _ROWS_AT_ONCE):
+        rows = matrix[places[start : start + _ROWS_AT_ONCE]].astype(np.float64)
+        scores[start : start + _ROWS_AT_ONCE] = np.einsum("ij,j->i", rows, wide)
     return scores
 
 
@@ -166,8 +191,7 @@ def threads(count: int) -> Iterator[None]:
 def stream_index(index: Any, write: Write) -> None:
     """Write `index` in FAISS's format to `write`, piece by piece."""
     faiss = faiss_module()
-    writer = faiss.PyCallbackIOWriter(write)
-    faiss.write_index(index, writer)
+    faiss.write_index(index, faiss.PyCallbackIOWriter(write))
 
 
 def parse_index(path: Path, data: memoryview, kind: str, width: int, count: int) -> Any:

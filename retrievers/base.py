@@ -234,19 +234,34 @@ def checked_result(result: Any, size: int) -> Scored | NotScored:
     """Return what a retriever gave for a pool of `size`, checked in all its parts."""
     if isinstance(result, RetrieverError):
         return _not_scored(result)
+    import numpy as np
+
     from analysis.metrics import ranked
 
     scored = result if isinstance(result, Scored) else Scored(result)
+    matched, first, shown, depth = scored.matched, scored.first_stage, scored.shown, scored.depth
     try:
-        return Scored(
-            ranked(scored.scores, size),
-            None if scored.matched is None else _mask(scored.matched, size),
-            None if scored.first_stage is None else _first_stage(scored.first_stage, size),
-            None if scored.shown is None else _positions(scored.shown, size),
-            Usage(*(int(n) for n in astuple(scored.usage))),
-            {str(kind): int(n) for kind, n in scored.repairs.items()},
-            None if scored.depth is None else _depth(scored.depth),
-        )
+        scores = ranked(scored.scores, size)
+        if matched is not None:
+            matched = np.asarray(matched, np.bool_)
+            if matched.shape != (size,):
+                raise ValueError(f"a mask of shape {matched.shape} for {size} scores")
+        if first is not None:
+            try:
+                first = ranked(first, size)
+            except ValueError as error:
+                raise ValueError(f"first stage: {error}") from None
+        if shown is not None:
+            shown = [index(position) for position in shown]
+            if not {*shown} <= {*range(size)} or len({*shown}) < len(shown):
+                raise ValueError(f"shown: not distinct positions in a pool of {size}")
+        if depth is not None:
+            depth = index(depth)
+            if depth < 1:
+                raise ValueError(f"depth {depth}: must be at least 1")
+        usage = Usage(*(int(n) for n in astuple(scored.usage)))
+        repairs = {str(kind): int(n) for kind, n in scored.repairs.items()}
+        return Scored(scores, matched, first, shown, usage, repairs, depth)
     except Exception as error:
         return _not_scored(error, ValueError)
 
@@ -256,38 +271,6 @@ def _not_scored(error: Exception, explained: type[Exception] = RetrieverError) -
     if isinstance(error, RetrieverError):
         return NotScored(str(error.cause), error.usage)
     return NotScored(str(error) if isinstance(error, explained) else cause_of(error))
-
-
-def _mask(matched: Any, size: int) -> NDArray[np.bool_]:
-    import numpy as np
-
-    mask = np.asarray(matched, np.bool_)
-    if mask.shape != (size,):
-        raise ValueError(f"a mask of shape {mask.shape} for {size} scores")
-    return mask
-
-
-def _first_stage(scores: Any, size: int) -> NDArray[np.float32]:
-    from analysis.metrics import ranked
-
-    try:
-        return ranked(scores, size)
-    except ValueError as error:
-        raise ValueError(f"first stage: {error}") from None
-
-
-def _positions(shown: Any, size: int) -> list[int]:
-    """The positions shown, each of them once."""
-    found = [index(position) for position in shown]
-    if not all(0 <= position < size for position in found) or len(set(found)) < len(found):
-        raise ValueError(f"shown: not distinct positions in a pool of {size}")
-    return found
-
-
-def _depth(depth: Any) -> int:
-    if index(depth) < 1:
-        raise ValueError(f"depth {depth}: must be at least 1")
-    return index(depth)
 
 
 def _keeps_arguments(init: Callable[..., None]) -> Callable[..., None]:

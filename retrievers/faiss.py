@@ -90,7 +90,7 @@ class Faiss(Dense):
     @override
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
         if len(pool) <= self.exact_up_to:
-            return self._exact(query, pool)
+            return super().score(query, pool)
         memories = {self.memory_text(memory): memory for memory in pool}
         places, index = self._index(memories)
         [hits] = index.search(self.vectors([self.query_text(query)], "query"), self.depth)
@@ -104,17 +104,6 @@ class Faiss(Dense):
         matched = scores != others
         unreturned = int((~matched).sum())
         return Scored(scores, matched, repairs={"unreturned": unreturned} if unreturned else {})
-
-    def _exact(self, query: str, pool: Sequence[Memory]) -> Any:
-        if not pool:
-            return np.empty(0)
-        vectors = self.vectors([self.memory_text(memory) for memory in pool])
-        index = make_index("flat", width=vectors.shape[1])
-        index.build(np.arange(len(pool)), vectors)
-        [hits] = index.search(self.vectors([self.query_text(query)], "query"), len(pool))
-        scores = np.empty(len(pool))
-        scores[hits.ids] = hits.scores
-        return scores
 
     def _kind(self, count: int) -> str:
         return kind_for(count) if self.index == "auto" else self.index

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from recallbed.chat_models.base import Usage
@@ -25,7 +24,7 @@ from retrievers.base import (
 )
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
-from retrievers.fusion import Fusion, Leg, Scale, as_leg, reciprocal_rank_fusion, weighted_sum
+from retrievers.fusion import Fusion, Scale, as_leg, reciprocal_rank_fusion, weighted_sum
 from retrievers.registry import describe_leg, leg_finder, register
 
 LEXICAL_WEIGHT = 0.02
@@ -151,9 +150,7 @@ class Hybrid(BatchRetriever):
             if isinstance(one, NotScored):
                 return NotScored(f"leg {name}: {one.cause}", usage)
         found = [one for one in results if isinstance(one, Scored)]
-        repairs: Counter[str] = Counter()
-        for one in found:
-            repairs.update(one.repairs)
+        repairs = sum((Counter(one.repairs) for one in found), Counter[str]())
         legs = [as_leg(one.scores, one.matched) for one in found]
         weights = list(self.weights)
         if self.use_trust:
@@ -161,12 +158,12 @@ class Hybrid(BatchRetriever):
                 weights = [weight * self._trust(i, query) for i, weight in enumerate(weights)]
             except RetrieverError as error:
                 return NotScored(error.cause, usage)
-        return Scored(
-            self._scores(legs, weights),
-            np.logical_or.reduce([one.matched for one in legs]),
-            usage=usage,
-            repairs=dict(repairs),
-        )
+        if self.fusion == "rrf":
+            scores = reciprocal_rank_fusion(legs, weights, self.rrf_k)
+        else:
+            scores = weighted_sum(legs, weights, self.scale)
+        matched = np.logical_or.reduce([one.matched for one in legs])
+        return Scored(scores, matched, usage=usage, repairs=dict(repairs))
 
     def _trust(self, leg: int, query: str) -> float:
         try:
@@ -176,11 +173,6 @@ class Hybrid(BatchRetriever):
         except Exception as error:
             cause = f"leg {self.names[leg]}: trust: {cause_of(error)}"
             raise RetrieverError(cause) from error
-
-    def _scores(self, legs: Sequence[Leg], weights: Sequence[float]) -> NDArray[np.float64]:
-        if self.fusion == "rrf":
-            return reciprocal_rank_fusion(legs, weights, self.rrf_k)
-        return weighted_sum(legs, weights, self.scale)
 
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nltk.stem import PorterStemmer, SnowballStemmer
 
-from indexes.nltk_functions import nltk_functions
+from indexes.tokens import nltk_functions
 from tests.kit import ROOT, python
 
 HEAVY = ("sklearn", "pandas", "pyarrow", "torch", "scipy", "matplotlib")
@@ -22,7 +22,7 @@ def test_they_are_those_of_nltk() -> None:
 def test_a_stemmer_that_is_loaded_already_is_taken() -> None:
     program = (
         "from nltk.stem import SnowballStemmer\n"
-        "from indexes.nltk_functions import nltk_functions\n"
+        "from indexes.tokens import nltk_functions\n"
         "assert nltk_functions().snowball is SnowballStemmer"
     )
     assert python("-c", program).returncode == 0
@@ -52,7 +52,7 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
 def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
     program = (
         "import sys\n"
-        "from indexes.nltk_functions import nltk_functions\n"
+        "from indexes.tokens import nltk_functions\n"
         "stem = nltk_functions().snowball('russian').stem\n"
         "assert not {'nltk', 'scipy', 'sklearn'} & set(sys.modules)\n"
         "import scipy.stats\n"

@@ -241,7 +241,7 @@ def test_models_that_cannot_serve_are_said_in_one_line(tmp_path: Path, encoder: 
     biencoder = save_bert(tmp_path / "bi", WORDS, kind="BertModel")
     several = save_bert(tmp_path / "several", WORDS, outputs=3)
     for folder, why in (
-        (empty, "not a loadable cross-encoder"),
+        (empty, "cannot be loaded as a CrossEncoder"),
         (biencoder, r"not a cross-encoder \(\['BertModel'\]\)"),
         (several, "3 outputs"),
     ):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.rerank.tournament import Group, tournament
+from retrievers.rerank.setwise import Group, tournament
 
 
 def play(

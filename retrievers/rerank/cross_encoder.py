@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from indexes.encoder import model_hash, resolve_model, token_ids
+from indexes.encoder import (
+    NO_LIMIT,
+    load_model,
+    model_hash,
+    model_settings,
+    resolve_model,
+    token_counts,
+    token_ids,
+    token_limit,
+)
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
@@ -19,8 +27,6 @@ from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 
 TRUNCATED = "truncated"
-_TOKENISED = 4096  # texts at once
-_NO_LIMIT = 10**9
 
 
 @register("cross-encoder")
@@ -59,32 +65,13 @@ class CrossEncoderReranker(Reranker):
 
     @cached_property
     def _loaded(self) -> Any:
-        try:
-            from sentence_transformers import CrossEncoder
-            from transformers.utils import logging
-        except ImportError:
-            raise UserError(
-                "cross-encoders need more packages. Run: pip install 'recallbed[dense]'"
-            ) from None
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            model = CrossEncoder(
-                str(self.folder),
-                device=None if self.device == "auto" else self.device,
-                local_files_only=True,
-            )
-        except Exception as error:
-            line = " ".join(str(error).split())[:300]
-            raise UserError(
-                f"{self.folder}: not a loadable cross-encoder ({type(error).__name__}: {line})"
-            ) from error
+        model = load_model("CrossEncoder", self.folder, self.device)
         network = model.transformers_model
         if type(network).__name__ not in (network.config.architectures or ()):
             # From any other model CrossEncoder makes one with an untrained output layer.
             raise UserError(f"{self.folder}: not a cross-encoder ({network.config.architectures})")
         if model.num_labels != 1:
             raise UserError(f"{self.folder}: the model has {model.num_labels} outputs, not one")
-        model.float()  # half precision would round close scores to ties
         if self.max_tokens is not None:
             most = model.max_seq_length
             if self.max_tokens < 8 or (most and self.max_tokens > most):
@@ -95,16 +82,10 @@ class CrossEncoderReranker(Reranker):
         return model
 
     @property
-    def limit(self) -> int | None:
-        """The most tokens of query and memory together that the model reads; None if no limit."""
-        limit = self._loaded.max_seq_length
-        return None if limit is None or limit > _NO_LIMIT else int(limit)
-
-    @property
     def _available(self) -> int:
         """The limit without the special tokens around query and memory."""
         marks = self._loaded.tokenizer.num_special_tokens_to_add(pair=True)
-        return _NO_LIMIT if self.limit is None else self.limit - int(marks)
+        return (token_limit(self._loaded) or NO_LIMIT) - int(marks)
 
     @cached_property
     def _hash(self) -> str:
@@ -112,14 +93,8 @@ class CrossEncoderReranker(Reranker):
 
     @override
     def own_settings(self) -> Mapping[str, Any]:
-        return {
-            "model": Path(self.model).name if self.folder == Path(self.model) else self.model,
-            "weights": self._hash,
-            "max_tokens": self.limit,
-            "device": str(self._loaded.device.type),
-            "dtype": "float32",
-            "batch_size": self.batch_size,
-        }
+        settings = model_settings(self.model, self.folder, self._hash, self._loaded)
+        return {**settings, "batch_size": self.batch_size}
 
     @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
@@ -144,15 +119,7 @@ class CrossEncoderReranker(Reranker):
         return {**super().notes(), **self._counts}
 
     def _lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The tokens of each text without special tokens, (len(texts),)."""
-        counts: list[int] = []
-        for start in range(0, len(texts), _TOKENISED):
-            some = list(texts[start : start + _TOKENISED])
-            encoded = self._loaded.tokenizer(
-                some, add_special_tokens=False, truncation=False, verbose=False
-            )
-            counts += map(len, encoded["input_ids"])
-        return np.array(counts, np.int64)
+        return token_counts(self._loaded.tokenizer, texts, special=False)
 
     @override
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
@@ -167,7 +134,9 @@ class CrossEncoderReranker(Reranker):
         pairs = [(shortlist.query, text) for text in texts]
         # Equal inputs are scored once: in different rows of a batch their outputs would differ in
         # the last bits, and a tie would become an order.
-        inputs = self._inputs(pairs)
+        inputs: list[bytes] = []
+        for start in range(0, len(pairs), self.batch_size):
+            inputs += token_ids(self._loaded, pairs[start : start + self.batch_size])
         distinct = dict(zip(reversed(inputs), reversed(pairs), strict=True))
         outputs = self._loaded.predict(
             [distinct[one] for one in dict.fromkeys(inputs)],
@@ -184,10 +153,3 @@ class CrossEncoderReranker(Reranker):
         of_query, *of_texts = self._lengths([shortlist.query, *texts])
         truncated = sum(of_query + length > self._available for length in of_texts)
         return Reranked([values[text] for text in shortlist.texts], repairs={TRUNCATED: truncated})
-
-    def _inputs(self, pairs: Sequence[tuple[str, str]]) -> list[bytes]:
-        """The model input of each pair, (len(pairs),): see `indexes.encoder.token_ids`."""
-        found: list[bytes] = []
-        for start in range(0, len(pairs), self.batch_size):
-            found += token_ids(self._loaded, pairs[start : start + self.batch_size])
-        return found

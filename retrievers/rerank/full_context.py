@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from typing_extensions import override
 
@@ -26,6 +26,7 @@ class FullContext(PromptReranker):
     """
 
     prompt_name = "full-context.v1"
+    setting_names = (*PromptReranker.setting_names, "top", "order")
 
     def __init__(
         self,
@@ -39,15 +40,8 @@ class FullContext(PromptReranker):
         super().__init__(model, first_stage, None, max_tokens, unusable)
         if top < 1:
             raise UserError(f"top={top}: must be at least 1")
-        self.top, self.order = top, order
-
-    @override
-    def own_settings(self) -> Mapping[str, Any]:
-        return {**super().own_settings(), "top": self.top, "order": self.order}
-
-    @override
-    def notes(self) -> Mapping[str, Any]:
-        return {**super().notes(), "sound_places": self.top}
+        self.top = self.sound_places = top
+        self.order = order
 
     @override
     def steps(self, state: RerankState) -> Steps:

@@ -5,8 +5,7 @@ After Sun et al. 2023, "Is ChatGPT Good at Search?" (RankGPT).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from typing_extensions import override
 
@@ -28,6 +27,7 @@ class Listwise(PromptReranker):
     """
 
     prompt_name = "listwise.v1"
+    setting_names = (*PromptReranker.setting_names, "window", "stride", "order")
 
     def __init__(
         self,
@@ -49,16 +49,6 @@ class Listwise(PromptReranker):
             )
         self.window, self.stride, self.order = window, stride, order
         self.sound_places = depth if depth <= window else window - stride
-        """The number of first places that a pass can find for any first-stage order."""
-
-    @override
-    def own_settings(self) -> Mapping[str, Any]:
-        own = {"window": self.window, "stride": self.stride, "order": self.order}
-        return {**super().own_settings(), **own}
-
-    @override
-    def notes(self) -> Mapping[str, Any]:
-        return {**super().notes(), "sound_places": self.sound_places}
 
     @override
     def steps(self, state: RerankState) -> Steps:

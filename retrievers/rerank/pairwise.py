@@ -14,8 +14,7 @@ from recallbed.chat_models import Request
 from retrievers.registry import register
 from retrievers.rerank.prompt_reranker import ChatResult, RerankState
 from retrievers.rerank.replies import Best
-from retrievers.rerank.setwise import ComparisonReranker
-from retrievers.rerank.tournament import Group
+from retrievers.rerank.setwise import ComparisonReranker, Group
 
 
 @register("pairwise")

@@ -85,7 +85,11 @@ class PromptReranker(Reranker):
     """
 
     prompt_name: ClassVar[str]
+    setting_names: ClassVar[tuple[str, ...]] = ("max_tokens", "unusable")
+    """Attributes that its settings record in addition to model and prompt."""
     chat: ChatModel
+    sound_places: int | None = None
+    """The number of first places that can be found for any first-stage order, if limited."""
 
     def __init__(
         self,
@@ -141,13 +145,13 @@ class PromptReranker(Reranker):
         return {
             "model": dict(self.chat.settings()),
             "prompt": self.prompt.identity,
-            "max_tokens": self.max_tokens,
-            "unusable": self.unusable,
+            **{name: getattr(self, name) for name in self.setting_names},
         }
 
     @override
     def notes(self) -> Mapping[str, Any]:
-        return {**super().notes(), "chat_model": self.chat.name}
+        sound = {} if self.sound_places is None else {"sound_places": self.sound_places}
+        return {**super().notes(), "chat_model": self.chat.name, **sound}
 
     def steps(self, state: RerankState) -> Steps:
         """Order one shortlist: see `Steps`."""

@@ -129,7 +129,7 @@ def _tea(query: str, text: str) -> float:
 
 
 def _overlap(query: str, text: str) -> float:
-    return float(len(set(query.lower().split()) & set(text.lower().split())))
+    return Overlap().score(query, [Memory(text)])[0]
 
 
 class PromptRerankerContract(RetrieverContract):
