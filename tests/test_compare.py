@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.compare import app
 from analysis.statistics import wilson
@@ -14,7 +14,8 @@ from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, sweep_config
 
 
 @register("fails-on-odd-topics")
@@ -55,20 +56,18 @@ def run(release: Path, tmp_path: Path) -> Path:
     ).path
 
 
-def compare(*words: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, words), "--k", "1"])
+def compare(*words: object, code: int | None = None) -> Result:
+    return kit.run(app, *words, "--k", "1", code=code)
 
 
 def as_json(*words: object) -> Any:
-    result = compare(*words, "--json")
-    assert result.exit_code == 0, result.output
+    result = compare(*words, "--json", code=0)
     return json.loads(result.stdout)
 
 
 def refused(*words: object) -> str:
     result = compare(*words)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
+    one_line_error(result)
     return result.stderr
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from indexes.build import app as build_app
 from indexes.copy import app as copy_app
 from indexes.indexed_store import IndexedStore
 from indexes.milvus import Milvus
 from indexes.search import app as search_app
-from tests.kit import write_lines
+from tests.kit import run, write_lines
 
 TEXTS = [f"Keeps {a} in the {p}" for a in ("hens", "bees", "goats") for p in ("shed", "attic")]
 LINES = [{"text": text, "id": 100 + i * 3} for i, text in enumerate([*TEXTS, "喜欢喝绿茶"])]
@@ -32,13 +31,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(*words: str, code: int = 0) -> Any:
-    found = CliRunner().invoke(build_app, ["mine.jsonl", *words])
+    found = run(build_app, "mine.jsonl", *words)
     assert found.exit_code == code, found.output
     return found
 
 
 def search(*words: str, code: int = 0) -> Any:
-    found = CliRunner().invoke(search_app, [*words])
+    found = run(search_app, *words)
     assert found.exit_code == code, found.output
     return found
 
@@ -205,11 +204,10 @@ def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said:
 def test_a_copy_goes_on_where_it_stopped_and_agrees(place: Path, kind: str) -> None:
     write_lines(place / "few.jsonl", LINES[:3])
     build("--out", "all", "--kind", kind)
-    CliRunner().invoke(build_app, ["few.jsonl", "--out", "few", "--kind", kind])
+    run(build_app, "few.jsonl", "--out", "few", "--kind", kind)
     address = f"copy-{kind}.db"
     for store, new, held in (("few", 3, 3), ("all", 4, 7), ("all", 0, 7)):
-        found = CliRunner().invoke(copy_app, [store, "--to", address])
-        assert found.exit_code == 0, found.output
+        found = run(copy_app, store, "--to", address, code=0)
         assert f"holds {held} memories, {new} new" in found.stdout
         if kind == "flat" and store == "all":
             assert "1.000 of the ten best" in found.stdout
@@ -221,8 +219,7 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
     write_lines(place / "mine.jsonl", lines)
     build("--out", "store", "--kind", "flat")
     for new in (60, 0):
-        found = CliRunner().invoke(copy_app, ["store", "--to", "many.db"])
-        assert found.exit_code == 0, found.output
+        found = run(copy_app, "store", "--to", "many.db", code=0)
         assert f"holds 60 memories, {new} new" in found.stdout
         assert "1.000 of the ten best" in found.stdout
     there = Milvus(384, address="many.db")
@@ -233,7 +230,7 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
 
 def test_a_server_that_is_away_is_one_line(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
-    found = CliRunner().invoke(copy_app, ["store", "--to", "http://127.0.0.1:9"])
+    found = run(copy_app, "store", "--to", "http://127.0.0.1:9")
     refused(found, "http://127.0.0.1:9: Milvus cannot be reached")
     found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
     refused(found, "cannot be reached")
@@ -244,8 +241,8 @@ def test_a_copy_over_something_else_is_refused(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     write_lines(place / "mine.jsonl", [{**line, "text": line["text"][::-1]} for line in LINES])
     build("--out", "other", "--kind", "flat")
-    assert CliRunner().invoke(copy_app, ["store", "--to", "both.db"]).exit_code == 0
-    found = CliRunner().invoke(copy_app, ["other", "--to", "both.db"])
+    assert run(copy_app, "store", "--to", "both.db").exit_code == 0
+    found = run(copy_app, "other", "--to", "both.db")
     refused(found, "id 100 of the collection `memories` has another text or vector")
 
 
@@ -281,7 +278,7 @@ def test_a_store_is_replaced_from_inside_and_through_a_link(
     monkeypatch.chdir("store")
     write_lines(place / "mine.jsonl", LINES[:3])
     words = [str(place / "mine.jsonl"), "--out", ".", "--kind", "bm25s", "--overwrite"]
-    assert CliRunner().invoke(build_app, words).exit_code == 0
+    assert run(build_app, *words).exit_code == 0
     assert len(IndexedStore(place / "link").index) == 3
 
 
@@ -321,13 +318,12 @@ def test_texts_that_are_damaged_are_named(place: Path, damage: str) -> None:
     words = "id 106 is in the index" if damage == "a row less" else "store/texts.sqlite: cannot"
     refused(search("store", "bees", code=2), words)
     if damage != "a row less":
-        refused(CliRunner().invoke(copy_app, ["store", "--to", "m.db"]), words)
+        refused(run(copy_app, "store", "--to", "m.db"), words)
 
 
 def test_a_copy_of_many_equal_texts_agrees(place: Path) -> None:
     write_lines(place / "mine.jsonl", [{"text": TEXTS[i % 2]} for i in range(60)])
     build("--out", "store", "--kind", "flat")
-    found = CliRunner().invoke(copy_app, ["store", "--to", "equal.db"])
-    assert found.exit_code == 0, found.output
+    found = run(copy_app, "store", "--to", "equal.db", code=0)
     assert "60 new" in found.stdout
     assert "1.000 of the ten best" in found.stdout

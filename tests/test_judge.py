@@ -33,7 +33,7 @@ from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.app import one_line_errors
 from recallbed.harness.failures import without_reason
-from tests.kit import ROOT
+from tests.kit import ROOT, run, run_json
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 JSON = Any
@@ -853,7 +853,6 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
 
 
 def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
 
     from judges.agreement import app as agreement
     from judges.recorded import app
@@ -863,10 +862,8 @@ def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None
         source, out = tmp_path / f"{task}.jsonl", tmp_path / f"{task}.out.jsonl"
         row = recorded_row(task=task, session_id="s", judge_output={"pair_reviews": reviews})
         source.write_text(json.dumps(row) + "\n")
-        assert CliRunner().invoke(app, [str(source), "--out", str(out)]).exit_code == 0
-        result = CliRunner().invoke(agreement, [str(out), str(out), "--json"])
-        assert result.exit_code == 0, result.stderr
-        found = json.loads(result.stdout)
+        assert run(app, source, "--out", out).exit_code == 0
+        found = run_json(agreement, out, out)
         assert (found["n"], found["confusion"]) == (4, [[2, 0], [0, 2]])
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from recallbed.corpus import DataError, Memory
 from recallbed.corpus.dataset import load_dataset
@@ -17,7 +16,7 @@ from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.task3 import load_task3
 from task3.sweep import app
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, run, write_lines
 
 ROWS = [
     ("which drink in the evening", ["sips mint tea", "mends clocks", "keeps two hens"], 0),
@@ -504,12 +503,8 @@ def test_a_split_without_pools_says_what_was_expected(tmp_path: Path) -> None:
 def test_the_command_prints_one_line_and_leaves_no_run(root: Path, tmp_path: Path) -> None:
     edit(place(root, INPUT), 2, drop("input", "query"))
     out = tmp_path / "run"
-    result = CliRunner().invoke(
-        app,
-        ["--retriever", "overlap", "--data", str(root), "--distractors", "2", "--out", str(out)],
-    )
-    assert result.exit_code == 2
-    assert result.stdout == ""
+    result = run(app, "--retriever", "overlap", "--data", root, "--distractors", "2", "--out", out)
+    one_line_error(result, after_notes=True)
     lines = result.stderr.splitlines()
     assert lines == [f"error: {place(root, INPUT)}:2: field `input.query` is missing"]
     assert not out.exists()

@@ -16,14 +16,14 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from recallbed.corpus import DataError, json_list
 from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.longmemeval import Level, read_longmemeval
-from tests.kit import ROOT
+from tests.kit import ROOT, one_line_error, run
 
 Instance = dict[str, Any]
 
@@ -95,9 +95,11 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def convert(file: Path, out: Path, *more: str, level: str = "session") -> Result:
+def convert(
+    file: Path, out: Path, *more: str, level: str = "session", code: int | None = None
+) -> Result:
     arguments = ["longmemeval", str(file), "--level", level, "--out", str(out), *more]
-    return CliRunner().invoke(app, arguments)
+    return run(app, *arguments, code=code)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -108,8 +110,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def converted(tmp_path: Path, value: Any, *more: str, level: str = "session") -> dict[str, Any]:
     """The rows by id, with the report under ""."""
     out = tmp_path / "out.jsonl"
-    found = convert(write(tmp_path / "in.json", value), out, *more, "--overwrite", level=level)
-    assert found.exit_code == 0, found.stderr
+    found = convert(
+        write(tmp_path / "in.json", value), out, *more, "--overwrite", level=level, code=0
+    )
     return {row["id"]: row for row in rows(out)} | {"": found.stderr}
 
 
@@ -393,9 +396,7 @@ def test_out_is_checked_before_anything_is_read(tmp_path: Path) -> None:
         (tmp_path, "is not a file", ("--overwrite",)),
         (tmp_path / "no" / "out.jsonl", "there is no folder", ()),
     ):
-        found = convert(file, out, *more)
-        assert found.exit_code == 2
-        assert message in found.stderr
+        one_line_error(convert(file, out, *more), message, after_notes=True)
     assert (file.read_bytes(), there.read_text()) == (before, "mine\n")
 
 

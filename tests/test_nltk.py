@@ -12,7 +12,6 @@ import nltk
 import numpy as np
 import pytest
 from nltk.tokenize import NLTKWordTokenizer
-from typer.testing import CliRunner
 
 from analysis.metrics import above_tied, ranked, recall_at
 from indexes.tokens import MultilingualTokens, stemmer_languages
@@ -20,7 +19,7 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from task3.sweep import app
-from tests.kit import ROOT
+from tests.kit import ROOT, one_line_error, run
 
 ROOMS = ("analysis", "corpus", "harness", "indexes", "retrievers", "task3")
 # A network that is not there, and that writes down who asked for it.
@@ -305,22 +304,19 @@ def test_a_language_without_a_stemmer_is_refused_before_the_run(
 ) -> None:
     out = tmp_path / "run"
     words = ["--retriever", "bm25", "--set", f"bm25.language={language}", "--out", str(out)]
-    result = CliRunner().invoke(app, [*words, "--limit", "1", "--distractors", "100"])
-    assert result.exit_code == 2, result.exception
-    assert result.stderr.count("\n") == 1
-    assert f"language={language}" in result.stderr
-    assert "spanish" in result.stderr
-    assert "stem=false" in result.stderr
+    one_line_error(
+        run(app, *words, "--limit", "1", "--distractors", "100"),
+        f"language={language}",
+        "spanish",
+        "stem=false",
+    )
     assert not out.exists()
 
 
 def test_without_stemming_any_language_goes_and_is_recorded(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--retriever", "bm25", "--set", "bm25.language=chinese", "--set", "bm25.stem=false"]
-    result = CliRunner().invoke(
-        app, [*words, "--limit", "1", "--distractors", "100", "--out", str(out)]
-    )
-    assert result.exit_code == 0, result.exception
+    run(app, *words, "--limit", "1", "--distractors", "100", "--out", out, code=0)
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     [retriever] = manifest["fingerprint"]["retrievers"]
     assert (retriever["settings"]["language"], retriever["settings"]["stem"]) == ("chinese", False)

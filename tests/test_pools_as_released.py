@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.runs import read_run
 from recallbed.corpus import Memory, sample_root
@@ -24,6 +24,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
+from tests import kit
 from tests.kit import WriteRelease, sweep_config, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
@@ -49,10 +50,10 @@ def rewrite(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> N
     write_lines(path, rows)
 
 
-def command(root: Path, out: Path, *more: str) -> Result:
+def command(root: Path, out: Path, *more: str, code: int | None = None) -> Result:
     """The sweep as a user types it."""
     arguments = ["--retriever", "overlap", "--data", str(root), "--out", str(out)]
-    return CliRunner().invoke(app, [*arguments, *(more or ("--distractors", "2"))])
+    return kit.run(app, *arguments, *(more or ("--distractors", "2")), code=code)
 
 
 def assert_refused(result: Result, out: Path, *words: str) -> None:
@@ -138,8 +139,7 @@ def test_repeated_ids_are_counted_in_the_run(write_release: WriteRelease, tmp_pa
 
 def test_the_user_is_warned_of_repeated_ids(write_release: WriteRelease, tmp_path: Path) -> None:
     def warned(*ids: str) -> bool:
-        result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids))
-        assert result.exit_code == 0
+        result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids), code=0)
         said = " ".join(result.output.split())
         return bool(re.search(r"repeat.{0,40}\bids?\b|\bids?\b.{0,40}repeat", said))
 
@@ -566,8 +566,7 @@ def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
 
 def test_the_user_is_told_what_was_mended(tmp_path: Path) -> None:
     write_raw(tmp_path / "release", '"tea"', r'"a \ud83d b"')
-    result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1")
-    assert result.exit_code == 0
+    result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1", code=0)
     assert "lone surrogate x 3" in result.output
 
 

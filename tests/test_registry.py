@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -17,7 +16,8 @@ from retrievers import RETRIEVERS, Retriever, RunContext, build_retriever, overl
 from retrievers.bm25 import BM25
 from retrievers.registry import describe_retriever
 from task3.sweep import app
-from tests.kit import ROOT, WriteRelease
+from tests import kit
+from tests.kit import ROOT, WriteRelease, one_line_error
 
 OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
 OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
@@ -356,11 +356,7 @@ def test_the_command_ends_with_one_line_and_leaves_no_run(
 ) -> None:
     write_module("shout.py", SHOUT)
     write_module("multi.py", "raise ImportError('first line\\nsecond line')\n")
-    result = CliRunner().invoke(app, [*words, "--limit", "1", "--distractors", "100"])
-    assert result.exit_code == 2, result.exception
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert said in result.stderr
+    one_line_error(kit.run(app, *words, "--limit", "1", "--distractors", "100"), said)
     assert not Path("runs").exists()
 
 

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation, SystemFailure
@@ -25,7 +25,8 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
 from task1.run import app
-from tests.kit import ROOT, write_lines
+from tests import kit
+from tests.kit import ROOT, one_line_error, write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
 
@@ -34,8 +35,7 @@ KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 
 
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [*map(str, words)])
+run = partial(kit.run, app)
 
 
 def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
@@ -140,8 +140,7 @@ def test_without_a_model_the_sample_runs_and_says_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("--system", "turns", "--retriever", "bm25")
-    assert result.exit_code == 0, result.output
+    result = run("--system", "turns", "--retriever", "bm25", code=0)
     assert "sample, not AlpsBench" in result.stdout
     assert "no model: " in result.stdout
     [folder] = (tmp_path / "runs").iterdir()
@@ -241,8 +240,7 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
         if moment > 8:  # the four under way may be lost, and no others
             assert stored >= moment - 4
         server.calls.clear()
-        result = run(*again, "--resume")
-        assert result.exit_code == 0, result.output
+        run(*again, "--resume", code=0)
         assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
@@ -318,8 +316,7 @@ def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
         return "refusal" if "I keep 3 bees" in call.prompt else "perfect"
 
     with scripted_server(remembers, refuses_bees) as server:
-        result = run(*words, "--base-url", server.url, "--json")
-        assert result.exit_code == 0, result.output
+        result = run(*words, "--base-url", server.url, "--json", code=0)
         summary = json.loads(result.stdout)
         failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
         assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
@@ -362,8 +359,7 @@ class Crashes(Turns):
 def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("--system", "tests.test_task1_run:Crashes", "--data", few(tmp_path), "--out", out)
-    result = run(*words)
-    assert result.exit_code == 0, result.output
+    run(*words, code=0)
     failed = summary_of(out)["rows"]["failed"]
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     line = 1 + lines.index('            raise KeyError("a fault\\nof its own")')
@@ -383,9 +379,9 @@ def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
         )
         [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
         one = (plan["tokens_in"] + plan["tokens_out"]) // 6
-        stopped = run(*words, "--max-tokens-total", one + 150)
-        assert stopped.exit_code == 2
-        assert "budget reached" in stopped.stderr
+        one_line_error(
+            run(*words, "--max-tokens-total", one + 150), "budget reached", after_notes=True
+        )
         sent = len(server.calls)
         assert 0 < sent < 12
         assert 0 < len(rows_of(out)) < 6
@@ -403,8 +399,7 @@ def test_a_dry_run_tells_calls_tokens_and_cost_and_sends_nothing(tmp_path: Path)
             *("--system", "mem0", "--data", few(tmp_path), "--out", out, *MODEL),
             *("--base-url", server.url, "--replies", tmp_path / "replies", "--prices", prices),
         )
-        planned = run(*words, "--dry-run", "--json")
-        assert planned.exit_code == 0, planned.output
+        planned = run(*words, "--dry-run", "--json", code=0)
         [plan] = json.loads(planned.stdout).values()
         assert (plan["calls"], plan["stored"]) == (6, 0)
         assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
@@ -430,9 +425,7 @@ def test_the_fingerprint_says_what_differs(tmp_path: Path) -> None:
         (("--seed", 1), "seed"),
         (("--limit", 2), "data.rows"),
     ):
-        result = run(*words, *more, "--resume")
-        assert result.exit_code == 2
-        assert field in result.stderr, (field, result.stderr)
+        one_line_error(run(*words, *more, "--resume"), field, after_notes=True)
     inputs = data / "dev" / "task1" / "model_input.jsonl"
     inputs.write_text(inputs.read_text().replace("bees", "fish"))
     assert "data.sha256" in run(*words, "--resume").stderr
@@ -474,11 +467,7 @@ def test_a_mistake_is_one_line(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert said in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
+    one_line_error(run(*words), said)
     assert not list(tmp_path.iterdir())
 
 
@@ -488,8 +477,9 @@ def test_data_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     lines = inputs.read_text().splitlines()
     inputs.write_text("\n".join([*lines, lines[0]]) + "\n")
     result = run("--system", "turns", "--data", data, "--out", tmp_path / "run")
-    assert result.exit_code == 2
-    assert "model_input.jsonl:7: benchmark_id `s0__0` stands twice" in result.stderr
+    one_line_error(
+        result, "model_input.jsonl:7: benchmark_id `s0__0` stands twice", after_notes=True
+    )
     result = run("--system", "turns", "--data", data.parent, "--split", "release")
     assert "no model_input.jsonl of task1" in result.stderr
 

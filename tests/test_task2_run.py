@@ -6,11 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation
@@ -24,7 +23,8 @@ from recallbed.corpus.task2 import TASK2
 from task2.actions import UpdateAction
 from task2.run import app
 from task2.update import with_official_ids
-from tests.kit import ROOT, write_lines
+from tests import kit
+from tests.kit import ROOT, one_line_error, write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import Call, scripted_server
 from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
@@ -33,8 +33,7 @@ SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
 BASELINES = ("copy", "replace", "turns", "gold-memory")
 
 
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [*map(str, words)])
+run = partial(kit.run, app)
 
 
 def release(folder: Path, memories: Sequence[tuple[str | None, str]], said: Sequence[str]) -> Path:
@@ -126,8 +125,7 @@ def test_the_baselines_run_on_the_sample_and_say_that_there_is_no_model(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("--system", system, "--json")
-    assert result.exit_code == 0, result.output
+    result = run("--system", system, "--json", code=0)
     assert "sample, not AlpsBench" in result.stderr
     summary = json.loads(result.stdout)
     assert summary["about"].startswith("no model: ")
@@ -293,8 +291,7 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
         assert child[0].wait() == -signal.SIGKILL
         stored = len(ReplyCache(replies))
         server.calls.clear()
-        result = run(*again, "--resume")
-        assert result.exit_code == 0, result.output
+        run(*again, "--resume", code=0)
         assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
@@ -321,7 +318,5 @@ def test_a_mistake_ends_with_2(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    one_line_error(run(*words), said, after_notes=True)
     assert not list(tmp_path.iterdir())

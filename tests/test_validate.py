@@ -7,17 +7,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import SHOWN, app, validate
-from tests.kit import ROOT, write_lines
+from tests.kit import ROOT, one_line_error, run, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, small_row, write_track
 
 # The table of the README of the public part of `dev`.
@@ -34,8 +34,7 @@ README_ROWS = {
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 
 
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+command = partial(run, app)
 
 
 def as_json(*arguments: object) -> dict[str, Any]:
@@ -80,8 +79,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_sample_is_clean() -> None:
-    result = command(sample_root())
-    assert result.exit_code == 0
+    result = command(sample_root(), code=0)
     assert "fault:" not in result.stdout
     report = as_json(sample_root())
     assert (report["faults"], report["fault_count"], report["no_tracks"]) == ([], 0, [])
@@ -92,8 +90,7 @@ def test_the_sample_is_clean() -> None:
 
 @pytest.mark.parametrize("below", ["", "dev"])
 def test_the_real_data_is_clean_with_the_counts_of_its_readme(alpsbench: Path, below: str) -> None:
-    result = command(alpsbench / below, "--json")
-    assert result.exit_code == 0
+    result = command(alpsbench / below, "--json", code=0)
     report = json.loads(result.stdout)
     assert (report["faults"], report["fault_count"], report["no_tracks"]) == ([], 0, [])
     wanted = {f"dev/{name}": rows for name, rows in README_ROWS.items()}
@@ -378,8 +375,7 @@ def test_references_without_inputs_are_a_fault(small: Path, name: str) -> None:
 def test_folders_that_are_no_tracks_are_named_and_no_fault(small: Path) -> None:
     (small / "dev" / "notes").mkdir()
     (small / "dev" / "task3" / "dX").mkdir()
-    result = command(small)
-    assert result.exit_code == 0
+    result = command(small, code=0)
     assert "dev/notes" in result.stdout
     assert "dev/task3/dX" in result.stdout
     assert sorted(as_json(small)["no_tracks"]) == ["dev/notes", "dev/task3/dX"]
@@ -497,8 +493,7 @@ def test_a_path_with_nothing_to_validate_is_one_line_and_exit_code_2(
     (tmp_path / "unrelated" / "a" / "b").mkdir(parents=True)
     for more in ((), ("--json",)):
         result = command(path, *more)
-        assert result.exit_code == 2
-        assert result.stdout == ""
+        one_line_error(result, after_notes=True)
         [line] = result.stderr.splitlines()
         assert line.startswith(f"error: {path}: ")
 
@@ -555,8 +550,7 @@ def test_mended_and_unusual_text_is_counted_with_places(tmp_path: Path) -> None:
         other_ends: [f"{INPUT}:3"],
         "line over 1,000,000 bytes": [f"{INPUT}:4"],
     }
-    result = command(tmp_path)
-    assert result.exit_code == 0
+    result = command(tmp_path, code=0)
     lines_shown = result.stdout.splitlines()
     assert f"  mended: NUL x 2 (first at {INPUT}:2)" in lines_shown
     assert f"  mended: lone surrogate x 2 (first at {REFERENCE}:1, {INPUT}:2)" in lines_shown
