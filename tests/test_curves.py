@@ -24,7 +24,7 @@ from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, sweep_config
+from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config, write_lines
 
 SIZES = (4, 10, 25)
 
@@ -46,8 +46,7 @@ def sweep(out: str, *names: str, **options: Any) -> Path:
 
 
 def curves(*words: str) -> Result:
-    result = kit.run(app, *words, code=0)
-    return result
+    return kit.run(app, *words, code=0)
 
 
 def only_axes(drawn: list[Figure]) -> Axes:
@@ -303,12 +302,7 @@ def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(
 
 def test_a_size_where_all_failed_has_no_point(place: Path) -> None:
     run = sweep("run", "overlap")
-    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
-    for row in lines[10:20]:
-        row.update(above=None, tied=None, top=[], error="broken")
-    for row in lines:
-        del row["check"]
-    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    fail(run, "overlap", *range(10, 20))
     [curve] = curves_of([read_run(run)], Recall(1))
     assert curve.distractors == (4, 25)
     table = csv.DictReader(curve_table([read_run(run)], (1,)).splitlines())
@@ -332,13 +326,13 @@ def test_a_broken_row_is_named_by_line(place: Path) -> None:
 
 def fail(run: Path, label: str, *places: int) -> None:
     """Make some rows of a label failed ones."""
-    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
+    lines = rows_of(run)
     mine = [row for row in lines if row["retriever"] == label]
     for place in places:
         mine[place].update(above=None, tied=None, top=[], error="broken")
     for row in lines:
         del row["check"]
-    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    write_lines(run / "rows.jsonl", lines)
 
 
 def test_a_retriever_that_failed_on_some_queries_is_marked(
@@ -356,9 +350,7 @@ def test_a_retriever_that_failed_on_some_queries_is_marked(
 def test_nothing_scored_is_one_line_and_no_picture(place: Path) -> None:
     run = sweep("run", "overlap", distractors=(4,))
     fail(run, "overlap", *range(10))
-    result = kit.run(app, "run")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "no run has a scored row" in result.stderr
+    one_line_error(kit.run(app, "run"), "no run has a scored row")
     assert not (place / "curve.png").exists()
 
 
@@ -369,9 +361,7 @@ def test_a_table_of_other_data_is_not_replaced(place: Path, command: str) -> Non
     words = ["run", "--out", "precious.png", *(["--x", "ms"] if command == "frontier" else [])]
     table = place / "precious.csv"
     table.write_text("mine\n1\n")
-    result = kit.run(tool, *words)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "precious.csv: already exists" in result.stderr
+    one_line_error(kit.run(tool, *words), "precious.csv: already exists")
     assert table.read_text() == "mine\n1\n"
     assert not (place / "precious.png").exists()
     assert kit.run(tool, *words, "--overwrite").exit_code == 0
@@ -382,8 +372,7 @@ def test_a_table_of_other_data_is_not_replaced(place: Path, command: str) -> Non
 def own_data(place: Path, name: bytes) -> Path:
     path = Path(os.fsdecode(os.fsencode(place) + b"/" + name))
     row = {"query": "tea", "memories": ["green tea", "a cat", "a bee"], "gold": 0}
-    path.write_text("".join(json.dumps(row) + "\n" for _ in range(3)))
-    return path
+    return write_lines(path, [row] * 3)
 
 
 @pytest.mark.parametrize("name", [b"a$\\frac{$.jsonl", b"a\xff\xfe.jsonl", "喜欢.jsonl".encode()])
@@ -421,7 +410,5 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(
     assert "curve.png: cannot be drawn (ValueError: no way)" in line
     assert not (place / "run" / "curve.png").exists()  # an older one would show other rows
     assert (place / "run" / "curve.csv").exists()
-    result = kit.run(app, "run", "--out", "c.png")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "c.png: cannot be drawn" in result.stderr
+    one_line_error(kit.run(app, "run", "--out", "c.png"), "c.png: cannot be drawn")
     assert not list(place.glob("*c.*"))

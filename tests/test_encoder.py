@@ -18,7 +18,7 @@ from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from recallbed.errors import UserError
 from task3.sweep import app
-from tests.kit import ROOT, run
+from tests.kit import ROOT, one_line_error, run
 from tests.tiny_models import save_static
 
 NAME = "all-MiniLM-L6-v2"
@@ -164,12 +164,7 @@ def cli_error(out: Path, retriever: str, *settings: str) -> str:
     words = ["--retriever", retriever, "--limit", "2", "--distractors", "3", "--out", str(out)]
     for setting in settings:
         words += ["--set", setting]
-    result = run(app, *words)
-    assert result.exit_code == 2, result.output
-    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert "Traceback" not in result.stderr
-    return lines[0]
+    return one_line_error(run(app, *words), after_notes=True)
 
 
 # --- what identifies a model

@@ -1,7 +1,6 @@
 """Pools as files give them: repeats, leaks by id, Git LFS pointers, odd characters."""
 
 import inspect
-import json
 import pickle
 import random
 import re
@@ -13,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from typer.testing import Result
 
 from analysis.runs import read_run
@@ -25,7 +23,7 @@ from retrievers.base import Retriever, RunContext
 from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
 from tests import kit
-from tests.kit import WriteRelease, sweep_config, write_lines
+from tests.kit import WriteRelease, one_line_error, read_lines, sweep_config, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 913\n"
@@ -40,12 +38,8 @@ def track(root: Path, size: int = 2) -> Path:
     return root / "dev" / "task3" / f"d{size}"
 
 
-def objects(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-
-
 def rewrite(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> None:
-    rows = objects(path)
+    rows = read_lines(path)
     change(rows[line - 1])
     write_lines(path, rows)
 
@@ -58,11 +52,7 @@ def command(root: Path, out: Path, *more: str, code: int | None = None) -> Resul
 
 def assert_refused(result: Result, out: Path, *words: str) -> None:
     """One line, exit code 2, and no run that could be taken for a score."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
+    one_line_error(result, *words)
     assert not out.exists()
 
 
@@ -234,8 +224,8 @@ class IndependentSpy(Spy):
     independent = True
 
 
-class IndependentBatchSpy(BatchSpy):
-    independent = True
+class IndependentBatchSpy(BatchSpy, IndependentSpy):
+    pass
 
 
 def write_marked_release(root: Path) -> tuple[set[str], set[str], set[str]]:
@@ -469,7 +459,7 @@ def test_a_whole_row_given_twice_is_refused_as_well(
 ) -> None:
     root = write_release(THREE)
     for name in (INPUT, REFERENCE):
-        rows = objects(track(root) / name)
+        rows = read_lines(track(root) / name)
         write_lines(track(root) / name, [*rows, rows[1]])
     assert_refused(command(root, tmp_path / "run"), tmp_path / "run", ":4: ", "`q1`", "line 2")
 
@@ -503,18 +493,6 @@ def test_a_repeated_text_counts_once_in_a_nested_pool(
     assert [tie for row in read_run(outcome.path).rows for tie in row.ties] == [(1, 1)]
     result = command(root, tmp_path / "more", "--distractors", "3")
     assert_refused(result, tmp_path / "more", "2 distinct distractors", "3 asked for")
-
-
-# Byte order marks, CRLF, blank lines, no last line feed
-
-
-def windows(path: Path) -> bytes:
-    """The file as an editor on Windows might leave it."""
-    first, *rest = path.read_bytes().rstrip(b"\n").split(b"\n")
-    return b"\xef\xbb\xbf" + b"\r\n".join([first, b"", *rest])
-
-
-# Characters that some take for line ends
 
 
 # Text that cannot be encoded
@@ -589,6 +567,3 @@ def test_own_memories_are_mended_alike_and_so_still_recognised(tmp_path: Path) -
     path.parent.mkdir(parents=True)
     path.write_text(f'{{"session_id": "q0", "gold": {{"memory_items": {items}}}}}\n', "utf-8")
     assert load_dataset(root, "dev").own == {"q0": {"gold \ufffd", "mine \ufffd"}}
-
-
-anything = st.text(st.characters(), max_size=20)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from recallbed.corpus.records import Memory, Task3File, Task3Row
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from tests.kit import WriteRelease, one_line_error, read_lines, run
+from tests.kit import WriteRelease, one_line_error, python, read_lines, run
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -302,9 +301,7 @@ def test_what_names_the_gold_is_not_seen(write_release: WriteRelease, place: Pat
 
 
 def test_python_m_on_the_sample(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "task3.predict", "--retriever", "overlap"]
-    first = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert (first.returncode, first.stdout) == (0, "")
+    words = ("-m", "task3.predict", "--retriever", "overlap")
+    assert python(*words, cwd=tmp_path).stdout == ""
     assert len(read_lines(tmp_path / "predictions.jsonl")) == 164
-    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    one_line_error(python(*words, cwd=tmp_path, code=2))

@@ -26,9 +26,9 @@ from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
 from task1.run import app
 from tests import kit
-from tests.kit import ROOT, one_line_error, write_lines
+from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
 from tests.scripted_memory import remembers
-from tests.scripted_server import Call, scripted_server
+from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
@@ -39,13 +39,11 @@ run = partial(kit.run, app)
 
 
 def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
-    return [
-        json.loads(line) for line in (folder / name).read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    return read_lines(folder / name)
 
 
 def summary_of(folder: Path) -> Any:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return read_json(folder / "summary.json")
 
 
 def release(folder: Path, dialogues: Sequence[Sequence[str]]) -> Path:
@@ -206,8 +204,20 @@ def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
 # --- stopped and taken up again -----------------------------------------------------------------
 
 
-def command(*words: Any) -> list[str]:
-    return [sys.executable, "-m", "task1.run", *map(str, words)]
+def kill_at(moment: int, module: str, server: ScriptedServer, *words: object) -> None:
+    """Kill a command of its own process when the server gets the call of this number."""
+    child: list[subprocess.Popen[bytes]] = []
+
+    def kill(call: Call) -> str:
+        if len(server.calls) >= moment and child[0].poll() is None:
+            child[0].send_signal(signal.SIGKILL)
+        return "perfect"
+
+    server.calls.clear()
+    server.choose = kill
+    command = [sys.executable, "-m", module, *map(str, words)]
+    child.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
+    assert child[0].wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("moment", [1, 30])
@@ -221,18 +231,8 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
         assert run(*told, "--out", whole, "--replies", tmp_path / "whole.sqlite").exit_code == 0
         every = len(server.calls)
         assert every > moment + 4
-        server.calls.clear()
-        child: list[subprocess.Popen[bytes]] = []
-
-        def kill(call: Call) -> str:
-            if len(server.calls) >= moment and child[0].poll() is None:
-                child[0].send_signal(signal.SIGKILL)
-            return "perfect"
-
-        server.choose = kill
         again = (*told, "--out", broken, "--replies", replies)
-        child.append(subprocess.Popen(command(*again), cwd=ROOT, stderr=subprocess.DEVNULL))
-        assert child[0].wait() == -signal.SIGKILL
+        kill_at(moment, "task1.run", server, *again)
         done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
         assert len(done) < 20
         assert not (broken / "predictions.jsonl").exists()
@@ -267,27 +267,20 @@ def test_a_row_that_was_stored_but_not_kept_is_done_afresh(
     data = release(tmp_path / "release", [[f"I own {i} cups", "and a cup"] for i in range(5)])
     monkeypatch.setenv("DIES_ONCE", str(tmp_path / "mark"))
     out = tmp_path / "run"
-    words = (
-        *("--system", "tests.test_task1_run:DiesOnce", "--data", data, "--out", out),
-        *("--in-flight", 1),
-    )
-    first = subprocess.run(command(*words), cwd=ROOT, capture_output=True, check=False)
-    assert first.returncode == -signal.SIGKILL
+    system = "tests.test_task1_run:DiesOnce"
+    words = ("--system", system, "--data", data, "--out", out, "--in-flight", 1)
+    kit.python("-m", "task1.run", *words, cwd=ROOT, code=-signal.SIGKILL)
     assert [row["item"] for row in rows_of(out)] == ["s0__0", "s1__1"]
     before = MemoryStore(out / "memory.sqlite")
     assert len(before.memories("s2__2")) == 2
     before.close()
-    subprocess.run(command(*words, "--resume"), cwd=ROOT, check=True, capture_output=True)
+    kit.python("-m", "task1.run", *words, "--resume", cwd=ROOT)
     assert [len(row["memory_items"]) for row in rows_of(out, "predictions.jsonl")] == [2] * 5
     # Not those of before under new ids, and no trace of them in the history.
     again = rows_of(out)[2]["result"]
     assert [item["memory_id"] for item in again["memory_items"]] == ["m1", "m2"]
-    assert [
-        entry.operation.action for entry in MemoryStore(out / "memory.sqlite").history("s2__2")
-    ] == [
-        Action.ADD,
-        Action.ADD,
-    ]
+    history = MemoryStore(out / "memory.sqlite").history("s2__2")
+    assert [entry.operation.action for entry in history] == [Action.ADD, Action.ADD]
 
 
 def test_rows_do_not_hang_on_how_many_are_under_way(alpsbench: Path, tmp_path: Path) -> None:
@@ -490,10 +483,7 @@ def test_help_answers_without_heavy_libraries() -> None:
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "print([m for m in ('torch', 'openai', 'nltk', 'scipy', 'matplotlib') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert kit.python("-c", script, cwd=ROOT).stdout.strip() == "[]"
 
 
 def test_items_and_operations_as_json_can_be_read_back() -> None:

@@ -1,9 +1,6 @@
 """Task 2 as a run: what every system makes of given memories, and the ids that say so."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -24,10 +21,10 @@ from task2.actions import UpdateAction
 from task2.run import app
 from task2.update import with_official_ids
 from tests import kit
-from tests.kit import ROOT, one_line_error, write_lines
+from tests.kit import one_line_error, write_lines
 from tests.scripted_memory import remembers
-from tests.scripted_server import Call, scripted_server
-from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
+from tests.scripted_server import scripted_server
+from tests.test_task1_run import KEPT, MODEL, items_of, kill_at, operations_of, rows_of, summary_of
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
 BASELINES = ("copy", "replace", "turns", "gold-memory")
@@ -167,10 +164,7 @@ def test_an_addition_takes_no_id_that_was_given() -> None:
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        (
-            ("m2", "m1"),
-            ("m2", "m1"),
-        ),  # not as systems number them
+        (("m2", "m1"), ("m2", "m1")),  # not as systems number them
         ((None, "m1"), ("m1", "m1")),  # missing: the number
         (("m1", "m1"), ("m1", "m1")),  # repeated, as the file has it
         (("", "  "), ("m1", "  ")),
@@ -273,22 +267,8 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
         told = (*words, "--base-url", server.url)
         assert run(*told, "--out", whole, "--replies", tmp_path / "other.sqlite").exit_code == 0
         every = len(server.calls)
-        server.calls.clear()
-        child: list[subprocess.Popen[bytes]] = []
-
-        def kill(call: Call) -> str:
-            if len(server.calls) >= 33 and child[0].poll() is None:
-                child[0].send_signal(signal.SIGKILL)
-            return "perfect"
-
-        server.choose = kill
-        again = [*map(str, (*told, "--out", broken, "--replies", replies))]
-        child.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "task2.run", *again], cwd=ROOT, stderr=subprocess.DEVNULL
-            )
-        )
-        assert child[0].wait() == -signal.SIGKILL
+        again = (*told, "--out", broken, "--replies", replies)
+        kill_at(33, "task2.run", server, *again)
         stored = len(ReplyCache(replies))
         server.calls.clear()
         run(*again, "--resume", code=0)

@@ -17,7 +17,7 @@ from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import SHOWN, app, validate
-from tests.kit import ROOT, one_line_error, run, write_lines
+from tests.kit import ROOT, one_line_error, python, run, write_lines
 from tests.test_tracks import INPUT, REFERENCE, edit, objects, small_row, write_track
 
 # The table of the README of the public part of `dev`.
@@ -44,16 +44,8 @@ def as_json(*arguments: object) -> dict[str, Any]:
 
 def shell(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command as a user types it."""
-    return subprocess.run(
-        [sys.executable, "-m", "recallbed.corpus.validate", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        timeout=300,
-        check=False,
-    )
+    words = ("-m", "recallbed.corpus.validate", *arguments)
+    return python(*words, cwd=ROOT, code=None, **environment)
 
 
 def per_track(report: dict[str, Any], key: str) -> dict[str, Any]:
@@ -675,14 +667,7 @@ def test_100_000_rows_of_task_1_stream_through_in_under_500_mb(tmp_path: Path) -
         with (place / file).open("w", encoding="utf-8") as stream:
             stream.writelines(f"{before}q{number}-{after}\n" for number in range(rows))
     # A process between: after a fork the peak of the parent, here all of pytest, counts as well.
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-        check=True,
-    )
+    done = python("-c", MEASURE, tmp_path, cwd=ROOT)
     output, _, figures = done.stdout.rpartition("\n---\n")
     code, peak = map(int, figures.split())
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
