@@ -27,8 +27,8 @@ from task3.predict import app as predictor
 from task3.score import score_file
 from task3.sweep import app as sweeper
 from tests import kit
-from tests.kit import write_lines
-from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS, objects
+from tests.kit import read_lines, write_lines
+from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS
 
 INPUTS = {"loader": 600, "validator": 400, "run folder": 500, "predictions": 500}
 DEPTH = 10_000
@@ -238,7 +238,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cut")
     for name in SAMPLE_TRACKS:
         given, references = (
-            objects(sample_root() / "dev" / name / file)[: 6 if "task3" in name else 2]
+            read_lines(sample_root() / "dev" / name / file)[: 6 if "task3" in name else 2]
             for file in (INPUT, REFERENCE)
         )
         if "task3" in name:

@@ -23,7 +23,7 @@ from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import Outcome, run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, sweep_config
+from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config
 
 
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
@@ -59,7 +59,7 @@ def test_rows_are_kept_so_that_any_mean_can_be_remade(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
-    rows = [json.loads(line) for line in (run.path / "rows.jsonl").read_text().splitlines()]
+    rows = rows_of(run.path)
     recalls = [recall_at(1, row["above"], row["tied"]) for row in rows]
     assert len(rows) == 5
     assert run.summary["cells"][0]["recall"]["1"]["mean"] == pytest.approx(sum(recalls) / 5)
@@ -167,12 +167,8 @@ def test_recall_past_the_end_of_the_list_is_marked(
     root = write_release(pools(4, 12))
     run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(5, 11, 12, 20))
     recall = run.summary["cells"][0]["recall"]
-    assert {k: figures["trivial"] for k, figures in recall.items()} == {
-        "5": False,
-        "11": False,
-        "12": True,
-        "20": True,
-    }
+    trivial = {k: figures["trivial"] for k, figures in recall.items()}
+    assert trivial == {"5": False, "11": False, "12": True, "20": True}
     text = "\n".join(remarks(run.report))
     assert "R@20 is trivial" in text
     assert "R@11 is trivial" not in text

@@ -17,8 +17,8 @@ from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import SHOWN, app, validate
-from tests.kit import ROOT, one_line_error, python, run, write_lines
-from tests.test_tracks import INPUT, REFERENCE, edit, objects, small_row, write_track
+from tests.kit import ROOT, one_line_error, python, read_lines, run, write_lines
+from tests.test_tracks import INPUT, REFERENCE, edit, small_row, write_track
 
 # The table of the README of the public part of `dev`.
 README_ROWS = {
@@ -77,7 +77,7 @@ def test_the_sample_is_clean() -> None:
     assert (report["faults"], report["fault_count"], report["no_tracks"]) == ([], 0, [])
     for track in report["tracks"]:
         place = sample_root() / track["split"] / track["track"]
-        assert track["rows"] == track["with_gold"] == len(objects(place / INPUT)) >= 12
+        assert track["rows"] == track["with_gold"] == len(read_lines(place / INPUT)) >= 12
 
 
 @pytest.mark.parametrize("below", ["", "dev"])
@@ -169,7 +169,7 @@ def without_reference(number: int) -> Change:
     """The input stays, what stands beside it in the reference goes."""
 
     def change(path: Path) -> None:
-        rows = objects(path.with_name(REFERENCE))
+        rows = read_lines(path.with_name(REFERENCE))
         write_lines(path.with_name(REFERENCE), rows[: number - 1] + rows[number:])
 
     return change
@@ -179,7 +179,7 @@ def repeat_line(number: int) -> Change:
     """A row once more at the end, on a line of its own."""
 
     def change(path: Path) -> None:
-        rows = objects(path)
+        rows = read_lines(path)
         write_lines(path, [*rows, rows[number - 1]])
 
     return change
@@ -281,11 +281,13 @@ def test_ten_planted_faults_are_all_reported_in_json(sample: Path) -> None:
     assert report["fault_count"] == len(report["faults"])
     assert sum(per_track(report, "faults").values()) == report["fault_count"]
     # The other rows are counted all the same, and the untouched track has no fault.
-    rows = {name: len(objects(sample_root() / name / INPUT)) for name in per_track(report, "rows")}
+    rows = {
+        name: len(read_lines(sample_root() / name / INPUT)) for name in per_track(report, "rows")
+    }
     lost = {"dev/task1": 2, "dev/task2": 1, "dev/task3/d100": 1, "dev/task4_ability1": 1}
     lost |= {"dev/task4_ability2": 1, "dev/task4_ability3": 1}
     lost["dev/task4_ability4"] = rows["dev/task4_ability4"]
-    assert per_track(report, "rows") == {n: count - lost.get(n, 0) for n, count in rows.items()}
+    assert found == {n: count - lost.get(n, 0) for n, count in rows.items()}
     assert per_track(report, "faults")["dev/task4_ability5"] == 0
 
 
@@ -385,7 +387,7 @@ def test_a_split_without_references_is_clean_and_says_so(small: Path) -> None:
 
 def test_more_faults_than_are_shown_are_counted(tmp_path: Path) -> None:
     place = write_track(tmp_path / "dev", "task1", rows=SHOWN + 50)
-    rows = objects(place / INPUT)
+    rows = read_lines(place / INPUT)
     for row in rows:
         del row["session_id"]
     write_lines(place / INPUT, rows)

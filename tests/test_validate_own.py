@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from recallbed.corpus.validate import SHOWN, app
-from tests.kit import ROOT, one_line_error, run, write_lines
-from tests.test_tracks import INPUT, REFERENCE, edit, objects, write_track
+from tests.kit import ROOT, one_line_error, read_lines, run, write_lines
+from tests.test_tracks import INPUT, REFERENCE, edit, write_track
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 
@@ -198,7 +198,7 @@ def only_fault(root: Path) -> str:
 
 def rename_gold(folder: Path, line: int) -> None:
     """Another text for the gold, in the pool and in the reference alike."""
-    reference = objects(folder / REFERENCE)[line - 1]
+    reference = read_lines(folder / REFERENCE)[line - 1]
     old = reference["gold"]["selected_memory"]["value"]
     for name in (INPUT, REFERENCE):
         lines = (folder / name).read_text("utf-8").split("\n")
@@ -216,7 +216,7 @@ def test_the_same_queries_at_two_sizes_are_clean(sizes: Path) -> None:
 def test_another_query_is_a_fault_at_the_larger_size(sizes: Path) -> None:
     place = sizes / "dev" / "task3" / "d300" / INPUT
     edit(place, 2, lambda row: row["input"].update(query="another question"))
-    name = objects(place)[1]["benchmark_id"]
+    name = read_lines(place)[1]["benchmark_id"]
     fault = only_fault(sizes)
     assert fault == f"{place}:2: `{name}` has another query or gold than in task3/d100"
 
@@ -231,7 +231,7 @@ def test_another_gold_is_a_fault_at_the_larger_size(sizes: Path) -> None:
 
 def test_the_order_of_rows_and_the_place_of_the_gold_may_differ(sizes: Path) -> None:
     place = sizes / "dev" / "task3" / "d300" / INPUT
-    write_lines(place, objects(place)[::-1])
+    write_lines(place, read_lines(place)[::-1])
     edit(place, 1, lambda row: row["input"]["candidate_memories"].reverse())
     assert as_json(sizes)["fault_count"] == 0
 
