@@ -508,7 +508,7 @@ def test_references_without_inputs_are_not_a_track_of_nothing(tmp_path: Path, na
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("file", [INPUT, REFERENCE])
-@pytest.mark.parametrize("content", ["", "\n\r\n", "\ufeff"], ids=["nothing", "blank", "mark"])
+@pytest.mark.parametrize("content", ["", "\n\r\n", " \r\n\r\n", "\ufeff"])
 def test_an_empty_file_is_a_fault(tmp_path: Path, name: str, file: str, content: str) -> None:
     place = write_track(tmp_path, name)
     (place / file).write_bytes(content.encode())
