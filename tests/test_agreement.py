@@ -1,19 +1,18 @@
 """Agreement of two raters: by hand, against scikit-learn and scipy, and through the command."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from judges.agreement import compare_raters, describe_agreement
+from judges.agreement import app, compare_raters, describe_agreement
 from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
 from recallbed.errors import DataError, UserError
+from tests.kit import one_line_error, python, run, write_lines
 
 
 def table_of(a: Iterable[int], b: Iterable[int], levels: int) -> np.ndarray:
@@ -33,16 +32,6 @@ def file_of(labels: Iterable[int | None], clusters: Iterable[str] | None = None)
     for i, name in enumerate(clusters or ()):
         found.clusters[str(i)] = name
     return found
-
-
-def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "judges.agreement", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
 
 
 def test_kappa_by_hand() -> None:
@@ -173,7 +162,7 @@ def test_unjudged_items_have_their_own_counts() -> None:
 
 
 def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
-    a = write(
+    a = write_lines(
         tmp_path / "a.jsonl",
         [
             {"item": "1", "verdict": "CORRECT"},
@@ -203,7 +192,9 @@ def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
 def test_a_verdict_is_read_whole_or_not(
     tmp_path: Path, value: object, kind: Kind, label: int | None
 ) -> None:
-    found = read_verdicts(write(tmp_path / "a.jsonl", [{"item": 1, "verdict": value}]), kind=kind)
+    found = read_verdicts(
+        write_lines(tmp_path / "a.jsonl", [{"item": 1, "verdict": value}]), kind=kind
+    )
     assert found.labels.get("1") == label
     assert ("1" in found.unjudged) == (label is None)
 
@@ -224,11 +215,11 @@ def test_a_file_that_cant_be_meant_is_refused(
     tmp_path: Path, rows: list[dict[str, Any]], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        read_verdicts(write(tmp_path / "a.jsonl", rows), **options)
+        read_verdicts(write_lines(tmp_path / "a.jsonl", rows), **options)
 
 
 def test_fields_may_be_paths_and_a_null_on_the_way_tells_its_cause(tmp_path: Path) -> None:
-    path = write(
+    path = write_lines(
         tmp_path / "a.jsonl",
         [
             {"item": "1", "model": "m", "result": {"verdict": {"reception": 4}}},
@@ -255,19 +246,14 @@ def test_nothing_in_common_and_far_too_many_grades_are_refused() -> None:
 
 
 def test_the_command_prints_json_and_ends_with_2_for_a_users_mistake(tmp_path: Path) -> None:
-    a = write(tmp_path / "a.jsonl", [{"item": i, "verdict": i % 2 == 0} for i in range(8)])
-    b = write(tmp_path / "b.jsonl", [{"item": i, "verdict": i % 4 == 0} for i in range(8)])
-    done = run(a, b, "--json", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    a = write_lines(tmp_path / "a.jsonl", [{"item": i, "verdict": i % 2 == 0} for i in range(8)])
+    b = write_lines(tmp_path / "b.jsonl", [{"item": i, "verdict": i % 4 == 0} for i in range(8)])
+    done = python("-m", "judges.agreement", a, b, "--json", cwd=tmp_path)
+    assert done.stderr == ""
     found = json.loads(done.stdout)
     assert (found["n"], found["positive"]) == (8, True)
     assert found["confusion"] == [[4, 0], [2, 2]]
     assert found["measures"]["kappa"]["value"] == pytest.approx(0.5)
     assert found["measures"]["f1"]["value"] == pytest.approx(2 / 3)
-    wrong = run(a, b, "--field", "mark", cwd=tmp_path)
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.startswith("error: ")
-    assert wrong.stderr.count("\n") == 1
-    absent = run(a, "nowhere.jsonl", cwd=tmp_path)
-    assert absent.returncode == 2
-    assert "nowhere.jsonl" in absent.stderr
+    one_line_error(run(app, a, b, "--field", "mark"))
+    one_line_error(run(app, a, "nowhere.jsonl"), "nowhere.jsonl")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import task1.run
 import task1.score
@@ -26,7 +26,8 @@ import task4.score
 from recallbed.chat_models import ChatOptions, Chats, Message, Reply, Request
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
 from recallbed.errors import UserError
-from tests.kit import ROOT
+from tests import kit
+from tests.kit import ROOT, one_line_error
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 
@@ -124,8 +125,8 @@ def test_a_body_from_a_file(tmp_path: Path) -> None:
     assert read_extra_body(f"@{tmp_path / 'body.json'}") == json.loads(THINK)
 
 
-def run(name: str, *words: str) -> Result:
-    return CliRunner().invoke(ASKING[name], words)
+def run(name: str, *words: str, code: int | None = None) -> Result:
+    return kit.run(ASKING[name], *words, code=code)
 
 
 def test_a_reranker_an_answerer_and_a_memory_system_send_them(
@@ -163,10 +164,7 @@ def test_a_mistake_in_them_is_one_line_and_nothing_is_written(
     name: str, words: list[str], option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(name, *words, "--replies", "none", *option)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert option[0] in result.stderr
+    one_line_error(run(name, *words, "--replies", "none", *option), option[0])
     assert not list(tmp_path.iterdir())
 
 
@@ -177,8 +175,7 @@ def test_predict_shows_what_it_would_send_and_sends_it_as_told(
     with scripted_server(reader(lambda query, text: float(len(text)))) as server:
         words = ("--retriever", "r=listwise", "--set", "r.model=openai:m")
         words += ("--set", "r.first_stage=bm25", "--base-url", server.url, "--replies", "none")
-        planned = run("task3.predict", *words, "--dry-run")
-        assert planned.exit_code == 0, planned.stderr
+        planned = run("task3.predict", *words, "--dry-run", code=0)
         assert "openai:m:" in planned.stdout
         assert not server.calls
         assert not list(tmp_path.iterdir())

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.curves import app as curves_app
 from recallbed.harness.app import one_line_errors
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
+from tests import kit
 from tests.kit import WriteRelease, one_line_error, sweep_config
 
 MINE = """
@@ -54,8 +55,8 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
     return tmp_path
 
 
-def sweep(*words: str) -> Result:
-    return CliRunner().invoke(sweep_app, ["--data", "release", "--distractors", "4,8", *words])
+def sweep(*words: str, code: int | None = None) -> Result:
+    return kit.run(sweep_app, "--data", "release", "--distractors", "4,8", *words, code=code)
 
 
 MISTAKES = {
@@ -143,11 +144,7 @@ def test_what_cannot_be_parsed_is_exit_2_without_a_traceback(place: Path, mistak
 
 
 def test_a_mistake_in_a_real_process(place: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "task3.sweep", "--retriever", "bm26"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "Traceback" not in done.stderr
+    one_line_error(kit.python("-m", "task3.sweep", "--retriever", "bm26", code=2))
 
 
 def test_faulty_data_is_one_line_with_file_and_line(place: Path) -> None:
@@ -169,15 +166,15 @@ def test_nothing_scored_is_one_line_and_exit_2(place: Path) -> None:
 
 
 def test_json_prints_exactly_the_summary_file(place: Path) -> None:
-    result = sweep("--retriever", "bm25", "--retriever", "constant", "--out", "run", "--json")
-    assert result.exit_code == 0
+    result = sweep(
+        "--retriever", "bm25", "--retriever", "constant", "--out", "run", "--json", code=0
+    )
     assert result.stdout == (place / "run" / "summary.json").read_text("utf-8")
     assert len(json.loads(result.stdout)["cells"]) == 4
 
 
 def test_the_table_is_on_stdout_and_notes_on_stderr(place: Path) -> None:
-    result = sweep("--retriever", "bm25", "--out", "run")
-    assert result.exit_code == 0
+    result = sweep("--retriever", "bm25", "--out", "run", code=0)
     assert "R@1 [95 %]" in result.stdout
     assert "R@1 [95 %]" not in result.stderr
     assert "run/ holds rows" in result.stderr
@@ -211,8 +208,9 @@ def test_without_out_the_same_sweep_finds_its_run_again(place: Path) -> None:
 
 def test_other_ks_of_a_finished_run_need_no_new_run(place: Path) -> None:
     sweep("--retriever", "overlap", "--out", "run")
-    result = sweep("--retriever", "overlap", "--out", "run", "--resume", "--k", "3,2", "--json")
-    assert result.exit_code == 0
+    result = sweep(
+        "--retriever", "overlap", "--out", "run", "--resume", "--k", "3,2", "--json", code=0
+    )
     assert json.loads(result.stdout)["ks"] == [2, 3]
 
 
@@ -240,7 +238,7 @@ def test_a_mistake_of_curves_is_one_line_and_exit_2(place: Path, mistake: str) -
     (place / "empty" / "manifest.json").write_bytes((place / "run/manifest.json").read_bytes())
     (place / "empty" / "rows.jsonl").touch()
     words, said = CURVE_MISTAKES[mistake]
-    one_line_error(CliRunner().invoke(curves_app, words), *said)
+    one_line_error(kit.run(curves_app, *words), *said)
     assert not list(place.glob("*.png"))
 
 
@@ -264,11 +262,7 @@ PRINT_MODULES = "import sys; {}; print('\\n'.join(sys.modules))"
 
 
 def modules_after(code: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_MODULES.format(code)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return set(kit.python("-c", PRINT_MODULES.format(code)).stdout.split())
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -1,11 +1,10 @@
 """`analysis.compare`: which queries are compared, what is left out and said, what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.compare import app
 from analysis.statistics import wilson
@@ -14,7 +13,8 @@ from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, read_json, sweep_config, write_lines
 
 
 @register("fails-on-odd-topics")
@@ -56,20 +56,15 @@ def run(release: Path, tmp_path: Path) -> Path:
 
 
 def compare(*words: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, words), "--k", "1"])
+    return kit.run(app, *words, "--k", "1")
 
 
 def as_json(*words: object) -> Any:
-    result = compare(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return kit.run_json(app, *words, "--k", "1")
 
 
 def refused(*words: object) -> str:
-    result = compare(*words)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    return result.stderr
+    return one_line_error(compare(*words))
 
 
 def test_queries_that_failed_on_either_side_are_counted_at_every_size(run: Path) -> None:
@@ -127,12 +122,11 @@ def test_a_label_that_the_run_does_not_have_gets_the_list_of_labels(run: Path) -
 
 
 def test_a_run_of_one_session_has_no_verdict(write_release: WriteRelease, tmp_path: Path) -> None:
-    path = tmp_path / "own.jsonl"
     rows = [
         {"query": f"topic {i}", "memories": [f"topic {i}", "x", "y"], "gold": i % 3, "session": "s"}
         for i in range(10)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_lines(tmp_path / "own.jsonl", rows)
     labels = (Configuration("words", "overlap", {}), Configuration("chance", "constant", {}))
     run = run_sweep(sweep_config(labels, path, ks=(1,), out=tmp_path / "own")).path
     [found] = as_json(f"{run}:words", f"{run}:chance")
@@ -140,7 +134,6 @@ def test_a_run_of_one_session_has_no_verdict(write_release: WriteRelease, tmp_pa
     assert found["reason"] == "all queries are of one session"
     assert found["difference"] == pytest.approx(0.4 - 1 / 3)
     # The mean of a single session keeps Wilson's interval of one draw, which says how little it is.
-    summary = json.loads((run / "summary.json").read_text())
-    recall = summary["cells"][0]["recall"]["1"]
+    recall = read_json(run / "summary.json")["cells"][0]["recall"]["1"]
     alone = wilson(0.4, 1)
     assert (recall["low"], recall["high"]) == pytest.approx((alone.low, alone.high), abs=1e-6)

@@ -5,8 +5,6 @@ The checks are `retrievers.testing`, the class that users subclass for their own
 
 import json
 import multiprocessing
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored
 from retrievers.overlap import Overlap
 from retrievers.rerank import Reranker
 from retrievers.testing import POOL, RetrieverContract
+from tests.kit import python
 
 # Rerankers need a model, and have contract tests of their own over real ones.
 OURS = [
@@ -373,14 +372,7 @@ class TestDistance(RetrieverContract):
 def test_a_user_subclasses_it_and_runs_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(USERS_FILE)
     words = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "test_mine.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 1, done.stdout
+    done = python("-m", "pytest", *words, cwd=tmp_path, code=1)
     assert "FAILED test_mine.py::TestDistance::test_direction" in done.stdout
     assert "the memory equal to the query must score higher" in done.stdout
     assert f"1 failed, {len(CHECKS) - 1} passed" in done.stdout

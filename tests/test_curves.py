@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.curves import app, curve_table, curves_of
 from analysis.frontier import app as frontier_app
@@ -23,7 +23,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config, write_lines
 
 SIZES = (4, 10, 25)
 
@@ -45,9 +46,7 @@ def sweep(out: str, *names: str, **options: Any) -> Path:
 
 
 def curves(*words: str) -> Result:
-    result = CliRunner().invoke(app, list(words))
-    assert result.exit_code == 0, result.stderr
-    return result
+    return kit.run(app, *words, code=0)
 
 
 def only_axes(drawn: list[Figure]) -> Axes:
@@ -245,9 +244,9 @@ def test_published_lines_are_dashed_and_captioned(
 
 def test_published_lines_are_for_one_chosen_memory_only(place: Path) -> None:
     sweep("run", "constant")
-    result = CliRunner().invoke(app, ["run", "--k", "5", "--published", "baselines"])
-    assert result.exit_code == 2
-    assert "--k 1" in result.stderr
+    one_line_error(
+        kit.run(app, "run", "--k", "5", "--published", "baselines"), "--k 1", after_notes=True
+    )
 
 
 def test_the_csv_beside_the_picture_holds_every_figure(place: Path) -> None:
@@ -303,12 +302,7 @@ def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(
 
 def test_a_size_where_all_failed_has_no_point(place: Path) -> None:
     run = sweep("run", "overlap")
-    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
-    for row in lines[10:20]:
-        row.update(above=None, tied=None, top=[], error="broken")
-    for row in lines:
-        del row["check"]
-    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    fail(run, "overlap", *range(10, 20))
     [curve] = curves_of([read_run(run)], Recall(1))
     assert curve.distractors == (4, 25)
     table = csv.DictReader(curve_table([read_run(run)], (1,)).splitlines())
@@ -332,13 +326,13 @@ def test_a_broken_row_is_named_by_line(place: Path) -> None:
 
 def fail(run: Path, label: str, *places: int) -> None:
     """Make some rows of a label failed ones."""
-    lines = [json.loads(text) for text in (run / "rows.jsonl").read_text().splitlines()]
+    lines = rows_of(run)
     mine = [row for row in lines if row["retriever"] == label]
     for place in places:
         mine[place].update(above=None, tied=None, top=[], error="broken")
     for row in lines:
         del row["check"]
-    (run / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    write_lines(run / "rows.jsonl", lines)
 
 
 def test_a_retriever_that_failed_on_some_queries_is_marked(
@@ -356,9 +350,7 @@ def test_a_retriever_that_failed_on_some_queries_is_marked(
 def test_nothing_scored_is_one_line_and_no_picture(place: Path) -> None:
     run = sweep("run", "overlap", distractors=(4,))
     fail(run, "overlap", *range(10))
-    result = CliRunner().invoke(app, ["run"])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "no run has a scored row" in result.stderr
+    one_line_error(kit.run(app, "run"), "no run has a scored row")
     assert not (place / "curve.png").exists()
 
 
@@ -369,21 +361,18 @@ def test_a_table_of_other_data_is_not_replaced(place: Path, command: str) -> Non
     words = ["run", "--out", "precious.png", *(["--x", "ms"] if command == "frontier" else [])]
     table = place / "precious.csv"
     table.write_text("mine\n1\n")
-    result = CliRunner().invoke(tool, words)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "precious.csv: already exists" in result.stderr
+    one_line_error(kit.run(tool, *words), "precious.csv: already exists")
     assert table.read_text() == "mine\n1\n"
     assert not (place / "precious.png").exists()
-    assert CliRunner().invoke(tool, [*words, "--overwrite"]).exit_code == 0
+    assert kit.run(tool, *words, "--overwrite").exit_code == 0
     assert table.read_text().startswith("run,retriever,")
-    assert CliRunner().invoke(tool, words).exit_code == 0  # it is ours now
+    assert kit.run(tool, *words).exit_code == 0  # it is ours now
 
 
 def own_data(place: Path, name: bytes) -> Path:
     path = Path(os.fsdecode(os.fsencode(place) + b"/" + name))
     row = {"query": "tea", "memories": ["green tea", "a cat", "a bee"], "gold": 0}
-    path.write_text("".join(json.dumps(row) + "\n" for _ in range(3)))
-    return path
+    return write_lines(path, [row] * 3)
 
 
 @pytest.mark.parametrize("name", [b"a$\\frac{$.jsonl", b"a\xff\xfe.jsonl", "喜欢.jsonl".encode()])
@@ -391,8 +380,7 @@ def test_any_file_name_is_drawn(place: Path, name: bytes, drawn: list[Figure]) -
     data, out = str(own_data(place, name)), os.fsdecode(name[:-6])
     words = ["--retriever", "bm25", "--data", data, "--k", "1", "--out", out]
     for more in ([], ["--resume"], ["--resume", "--json"]):
-        result = CliRunner().invoke(sweep_app, [*words, *more])
-        assert result.exit_code == 0, (result.output, result.exception)
+        result = kit.run(sweep_app, *words, *more, code=0)
         assert "no picture" not in result.stderr
     assert json.loads(result.stdout)["data"]["split"] == os.path.basename(data)
     assert Path(out, "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -410,20 +398,17 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(
 ) -> None:
     data = str(own_data(place, b"mine.jsonl"))
     words = ["--retriever", "bm25", "--data", data, "--k", "1", "--out", "run"]
-    assert CliRunner().invoke(sweep_app, words).exit_code == 0
+    assert kit.run(sweep_app, *words).exit_code == 0
 
     def broken(self: Figure, *args: Any, **options: Any) -> None:
         raise ValueError("no\nway")
 
     monkeypatch.setattr(Figure, "savefig", broken)
-    result = CliRunner().invoke(sweep_app, [*words, "--resume"])
-    assert result.exit_code == 0
+    result = kit.run(sweep_app, *words, "--resume", code=0)
     assert "R@1 [95 %]" in result.stdout
     [line] = [line for line in result.stderr.splitlines() if "no picture" in line]
     assert "curve.png: cannot be drawn (ValueError: no way)" in line
     assert not (place / "run" / "curve.png").exists()  # an older one would show other rows
     assert (place / "run" / "curve.csv").exists()
-    result = CliRunner().invoke(app, ["run", "--out", "c.png"])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "c.png: cannot be drawn" in result.stderr
+    one_line_error(kit.run(app, "run", "--out", "c.png"), "c.png: cannot be drawn")
     assert not list(place.glob("*c.*"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.compare import app as compare_app
 from analysis.curves import app as curves_app
@@ -25,7 +25,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import one_line_error, rows_of, sweep_config, write_lines
+from tests.kit import one_line_error, rows_of, run, sweep_config, write_lines
 from tests.test_resume import (
     PROMISED,
     SLOW,
@@ -96,8 +96,8 @@ def report(data: Path, out: Path, **options: Any) -> SweepSummary:
     return run_sweep(config).report
 
 
-def command(*words: object) -> Result:
-    return CliRunner().invoke(sweep_app, ["--retriever", "overlap", *map(str, words)])
+def command(*words: object, code: int | None = None) -> Result:
+    return run(sweep_app, "--retriever", "overlap", *words, code=code)
 
 
 # The form
@@ -488,8 +488,7 @@ def test_k_beyond_every_pool_is_trivial(write: Write, tmp_path: Path) -> None:
 
 def test_abstentions_are_counted_apart(write: Write, tmp_path: Path) -> None:
     path = write(*several())
-    result = command("--data", path, "--out", tmp_path / "run", "--k", "1", "--json")
-    assert result.exit_code == 0, result.output
+    result = command("--data", path, "--out", tmp_path / "run", "--k", "1", "--json", code=0)
     summary = json.loads(result.stdout)
     assert summary["abstentions"] == 1
     assert summary["cells"][0]["attempted"] == summary["cells"][0]["scored"] == 3
@@ -623,34 +622,30 @@ def test_a_changed_line_is_other_data(write: Write, tmp_path: Path) -> None:
     path = write(*several())
     sweep(path, tmp_path / "run")
     write(*[{**row, "query": row["query"] + "?"} for row in several()])
-    result = CliRunner().invoke(
+    result = run(
         sweep_app,
-        [
-            *("--retriever", f"mine={__name__}:Stated", "--data", str(path), "--k", "1,2"),
-            *("--out", str(tmp_path / "run"), "--resume"),
-        ],
+        *("--retriever", f"mine={__name__}:Stated", "--data", str(path), "--k", "1,2"),
+        *("--out", str(tmp_path / "run"), "--resume"),
     )
     one_line_error(result, "they differ in data.sha256")
 
 
 def test_compare_and_curves_read_such_a_run(write: Write, tmp_path: Path) -> None:
     path = write(*several())
-    result = command(
+    command(
         *("--data", path, "--out", tmp_path / "run", "--k", "1,2"),
         *("--retriever", f"mine={__name__}:Stated"),
+        code=0,
     )
-    assert result.exit_code == 0, result.output
     sides = [f"{tmp_path / 'run'}:mine", f"{tmp_path / 'run'}:overlap"]
-    compared = CliRunner().invoke(compare_app, [*sides, "--k", "1,2", "--json"])
-    assert compared.exit_code == 0, compared.output
+    compared = run(compare_app, *sides, "--k", "1,2", "--json", code=0)
     found = {entry["k"]: entry for entry in json.loads(compared.stdout)}
     assert found[1]["a"] == pytest.approx((1 / 2 + 1 / 3) / 3)
     assert found[2]["a"] == pytest.approx((3 / 4 + 2 / 3 + 1) / 3)
     assert found[1]["n"] == 3
     picture = tmp_path / "both.png"
     words = [str(tmp_path / "run"), "--k", "2", "--out", str(picture)]
-    drawn = CliRunner().invoke(curves_app, words)
-    assert drawn.exit_code == 0, drawn.output
+    run(curves_app, *words, code=0)
     assert picture.stat().st_size > 1000
     table = picture.with_suffix(".csv").read_text()
     for name in ("any@2", "all@2", "nDCG@2"):
@@ -661,8 +656,7 @@ def test_compare_and_curves_read_such_a_run(write: Write, tmp_path: Path) -> Non
 def test_nested_pools_of_ones_own_file_make_a_curve(write: Write, tmp_path: Path) -> None:
     path = write(*bank_of_twenty())
     words = ("--pools", "nested", "--distractors", "2,5,15", "--pool-seeds", "0,1", "--k", "1")
-    result = command("--data", path, "--out", tmp_path / "run", *words, "--json")
-    assert result.exit_code == 0, result.output
+    result = command("--data", path, "--out", tmp_path / "run", *words, "--json", code=0)
     cells = json.loads(result.stdout)["cells"]
     assert [cell["distractors"] for cell in cells] == [2, 5, 15]
     assert [cell["attempted"] for cell in cells] == [20, 20, 20]

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from recallbed.errors import UserError
 from task3.sweep import app
-from tests.kit import ROOT
+from tests.kit import ROOT, one_line_error, run
 from tests.tiny_models import save_static
 
 NAME = "all-MiniLM-L6-v2"
@@ -165,12 +164,7 @@ def cli_error(out: Path, retriever: str, *settings: str) -> str:
     words = ["--retriever", retriever, "--limit", "2", "--distractors", "3", "--out", str(out)]
     for setting in settings:
         words += ["--set", setting]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 2, result.output
-    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert "Traceback" not in result.stderr
-    return lines[0]
+    return one_line_error(run(app, *words), after_notes=True)
 
 
 # --- what identifies a model

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from task3.score import app
-from tests.kit import WriteRelease, one_line_error, write_lines
+from tests.kit import WriteRelease, one_line_error, run, write_lines
 
 QUERIES = 20
 
@@ -33,18 +33,17 @@ def place(write_release: WriteRelease, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def score(place: Path, content: str | bytes | None, *words: str) -> Result:
+def score(place: Path, content: str | bytes | None, *words: str, code: int | None = None) -> Result:
     options = ["--data", str(place / "release"), *words]
     if content is not None:
         raw = content.encode() if isinstance(content, str) else content
         (place / "excluded.txt").write_bytes(raw)
         options += ["--exclude", str(place / "excluded.txt")]
-    return CliRunner().invoke(app, [str(place / "p.jsonl"), *options])
+    return run(app, place / "p.jsonl", *options, code=code)
 
 
 def as_json(place: Path, content: str | bytes | None) -> dict[str, Any]:
-    result = score(place, content, "--json")
-    assert result.exit_code == 0, result.stderr
+    result = score(place, content, "--json", code=0)
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 

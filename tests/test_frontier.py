@@ -5,13 +5,14 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.frontier import FrontierPoint, app, frontier
 from analysis.frontier_picture import draw_frontier
@@ -21,6 +22,7 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.sweep_run import run_sweep
+from tests import kit
 from tests.kit import WriteRelease, sweep_config
 
 QUERIES = 8
@@ -78,8 +80,7 @@ def place(tmp_path: Path, write_release: WriteRelease, monkeypatch: pytest.Monke
     return tmp_path
 
 
-def drawn(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+drawn = partial(kit.run, app)
 
 
 def table(file: str) -> dict[str, dict[str, str]]:
@@ -94,8 +95,7 @@ def one_line(result: Result) -> str:
 
 def test_a_point_a_configuration_with_all_three_amounts(place: Path) -> None:
     run = sweep(place, "run", FREE, model("small", 4, 100), model("large", 6, 1000))
-    result = drawn(run, "--out", "f.png")
-    assert result.exit_code == 0, result.stderr
+    result = drawn(run, "--out", "f.png", code=0)
     assert Path("f.png").read_bytes().startswith(b"\x89PNG")
     rows = table("f.csv")
     assert list(rows) == ["overlap", "small", "large"]
@@ -154,8 +154,7 @@ def test_every_known_point_is_on_the_frontier_or_matched_by_one_that_is(
 
 def test_an_unknown_cost_is_left_out_and_said(place: Path) -> None:
     run = sweep(place, "run", FREE, model("a", 4, 100), model("guessed", 6, 500, estimated=1))
-    result = drawn(run, "--x", "cost", "--out", "f.png")
-    assert result.exit_code == 0, result.stderr
+    result = drawn(run, "--x", "cost", "--out", "f.png", code=0)
     assert "left out, cost per query unknown: guessed" in result.stderr
     rows = table("f.csv")
     assert rows["guessed"]["cost"] == ""
@@ -323,7 +322,6 @@ def test_a_run_that_was_stopped_says_how_much_of_it_is_drawn(
     folder = sweep(place, "run", model("llm", 5, 100), distractors=(4,))
     lines = (folder / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "rows.jsonl").write_bytes(b"".join(lines[:5]))
-    result = CliRunner().invoke(app, ["run"])
-    assert result.exit_code == 0, result.stderr
+    result = kit.run(app, "run", code=0)
     assert "llm: 3 of 8 rows are not run yet" in result.stderr
     assert "llm (5 of 8)" in [text.get_text() for text in kept[0].axes[0].texts]

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from analysis.runs import read_run
 from recallbed.corpus import DataError, sample_root
@@ -27,8 +26,9 @@ from recallbed.errors import UserError
 from task3.predict import app as predictor
 from task3.score import score_file
 from task3.sweep import app as sweeper
-from tests.kit import write_lines
-from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS, objects
+from tests import kit
+from tests.kit import read_lines, write_lines
+from tests.test_tracks import INPUT, REFERENCE, SAMPLE_TRACKS
 
 INPUTS = {"loader": 600, "validator": 400, "run folder": 500, "predictions": 500}
 DEPTH = 10_000
@@ -238,7 +238,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cut")
     for name in SAMPLE_TRACKS:
         given, references = (
-            objects(sample_root() / "dev" / name / file)[: 6 if "task3" in name else 2]
+            read_lines(sample_root() / "dev" / name / file)[: 6 if "task3" in name else 2]
             for file in (INPUT, REFERENCE)
         )
         if "task3" in name:
@@ -260,8 +260,7 @@ def release(clean: Path, tmp_path: Path) -> Path:
 
 
 def run_command(app: Any, *arguments: object) -> None:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
+    kit.run(app, *arguments, code=0)
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +299,7 @@ def test_the_validator(release: Path) -> None:
     assert len(files) == 16
 
     def check(path: Path, _: Damage) -> str:
-        result = CliRunner().invoke(validator, [str(release), "--json"])
+        result = kit.run(validator, release, "--json")
         assert result.exception is None or isinstance(result.exception, SystemExit)
         assert result.exit_code in (0, 2)
         report = json.loads(result.stdout)
@@ -315,7 +314,7 @@ def test_the_validator(release: Path) -> None:
         assert result.exit_code == (2 if report["fault_count"] else 0)
         # A fault names a file of the track that was damaged, first thing.
         assert all(line.startswith(f"{path.parent}/") for line in report["faults"])
-        plain = CliRunner().invoke(validator, [str(release)])
+        plain = kit.run(validator, release)
         assert plain.exit_code == result.exit_code
         assert plain.stdout.splitlines()[-1].endswith(f" {report['fault_count']} faults")
         return "refused" if report["fault_count"] else "read"

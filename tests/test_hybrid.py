@@ -1,10 +1,7 @@
 """The hybrid retriever: its legs, its settings, its failures, and the retriever contract."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import ROOT, WriteRelease, python, sweep_config
 
 TEXTS = ("likes tea", "has a cat", "runs on Sundays", "likes tea and cats")
 SMALL = [Memory(text) for text in TEXTS]
@@ -286,16 +283,7 @@ def test_scores_dont_depend_on_the_hash_seed() -> None:
         "h = Hybrid.of({'a': BM25(), 'b': Overlap(), 'c': BM25(variant='l')})\n"
         "print([h.score(q, POOL).scores.tolist() for q in QUERIES])"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            cwd=Path(__file__).parents[1],
-        ).stdout
-        for seed in ("0", "1")
-    }
+    found = {python("-c", script, cwd=ROOT, PYTHONHASHSEED=seed).stdout for seed in ("0", "1")}
     assert len(found) == 1
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from indexes.build import app as build_app
 from indexes.copy import app as copy_app
 from indexes.indexed_store import IndexedStore
 from indexes.milvus import Milvus
 from indexes.search import app as search_app
-from tests.kit import write_lines
+from tests.kit import one_line_error, python, run, write_lines
 
 TEXTS = [f"Keeps {a} in the {p}" for a in ("hens", "bees", "goats") for p in ("shed", "attic")]
 LINES = [{"text": text, "id": 100 + i * 3} for i, text in enumerate([*TEXTS, "喜欢喝绿茶"])]
@@ -32,33 +31,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(*words: str, code: int = 0) -> Any:
-    found = CliRunner().invoke(build_app, ["mine.jsonl", *words])
-    assert found.exit_code == code, found.output
-    return found
+    return run(build_app, "mine.jsonl", *words, code=code)
 
 
 def search(*words: str, code: int = 0) -> Any:
-    found = CliRunner().invoke(search_app, [*words])
-    assert found.exit_code == code, found.output
-    return found
-
-
-def refused(found: Any, words: str) -> None:
-    assert found.exit_code == 2, found.output
-    assert words in found.stderr
-    assert found.stderr.count("\n") == 1
+    return run(search_app, *words, code=code)
 
 
 @pytest.mark.parametrize("kind", ["auto", "hnsw", "bm25s", "milvus"])
 def test_what_is_built_is_found_by_another_process(place: Path, kind: str) -> None:
     build("--out", "store", "--kind", kind)
-    done = subprocess.run(
-        [sys.executable, "-m", "indexes.search", "store", "bees in the attic", "-k", "2", "--json"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    words = ("store", "bees in the attic", "-k", "2", "--json")
+    found = json.loads(python("-m", "indexes.search", *words).stdout)
     assert found["query"] == "bees in the attic"
     assert len(found["hits"]) == 2
     assert found["hits"][0] == {"id": 109, "text": "Keeps bees in the attic"} | {
@@ -108,20 +92,22 @@ def test_a_faulty_line_is_named_and_nothing_is_built(
 ) -> None:
     write_lines(place / "mine.jsonl", [*LINES, line])
     found = build("--out", "store", "--kind", "bm25s", code=2)
-    refused(found, words)
+    one_line_error(found, words)
     assert "mine.jsonl:8" in found.stderr
     assert not Path("store").exists()
 
 
 def test_what_is_there_is_replaced_on_request_and_only_if_it_is_a_store(place: Path) -> None:
     build("--out", "store", "--kind", "bm25s")
-    refused(build("--out", "store", code=2), "--overwrite")
+    one_line_error(build("--out", "store", code=2), "--overwrite")
     write_lines(place / "mine.jsonl", LINES[:2])
     build("--out", "store", "--kind", "bm25s", "--overwrite")
     assert len(IndexedStore(Path("store")).index) == 2
     Path("papers").mkdir()
     Path("papers/thesis.txt").write_text("years of work")
-    refused(build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is not a store")
+    one_line_error(
+        build("--out", "papers", "--kind", "bm25s", "--overwrite", code=2), "is not a store"
+    )
     assert Path("papers/thesis.txt").read_text() == "years of work"
     assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "papers", "store"]
 
@@ -167,7 +153,7 @@ def test_a_store_of_another_model_is_refused_naming_both(place: Path) -> None:
     del header["check"]
     Path("store/store.json").write_text(json.dumps({**header, "weights": "0123456789abcdef"}))
     found = search("store", "bees", code=2)
-    refused(found, "0123456789abcdef")
+    one_line_error(found, "0123456789abcdef")
     assert mine in found.stderr
 
 
@@ -184,7 +170,7 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
     elif what == "folder":
         Path("empty").mkdir()
     path = {"nothing": "nowhere", "file": "mine.jsonl", "folder": "empty"}.get(what, "store")
-    refused(search(path, "bees", code=2), path)
+    one_line_error(search(path, "bees", code=2), path)
 
 
 @pytest.mark.parametrize(
@@ -198,18 +184,17 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
 )
 def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said: str) -> None:
     build("--out", "store", "--kind", "flat")
-    refused(search(*words, code=2), said)
+    one_line_error(search(*words, code=2), said)
 
 
 @pytest.mark.parametrize("kind", ["flat", "bm25s"])
 def test_a_copy_goes_on_where_it_stopped_and_agrees(place: Path, kind: str) -> None:
     write_lines(place / "few.jsonl", LINES[:3])
     build("--out", "all", "--kind", kind)
-    CliRunner().invoke(build_app, ["few.jsonl", "--out", "few", "--kind", kind])
+    run(build_app, "few.jsonl", "--out", "few", "--kind", kind)
     address = f"copy-{kind}.db"
     for store, new, held in (("few", 3, 3), ("all", 4, 7), ("all", 0, 7)):
-        found = CliRunner().invoke(copy_app, [store, "--to", address])
-        assert found.exit_code == 0, found.output
+        found = run(copy_app, store, "--to", address, code=0)
         assert f"holds {held} memories, {new} new" in found.stdout
         if kind == "flat" and store == "all":
             assert "1.000 of the ten best" in found.stdout
@@ -221,8 +206,7 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
     write_lines(place / "mine.jsonl", lines)
     build("--out", "store", "--kind", "flat")
     for new in (60, 0):
-        found = CliRunner().invoke(copy_app, ["store", "--to", "many.db"])
-        assert found.exit_code == 0, found.output
+        found = run(copy_app, "store", "--to", "many.db", code=0)
         assert f"holds 60 memories, {new} new" in found.stdout
         assert "1.000 of the ten best" in found.stdout
     there = Milvus(384, address="many.db")
@@ -233,20 +217,20 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
 
 def test_a_server_that_is_away_is_one_line(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
-    found = CliRunner().invoke(copy_app, ["store", "--to", "http://127.0.0.1:9"])
-    refused(found, "http://127.0.0.1:9: Milvus cannot be reached")
+    found = run(copy_app, "store", "--to", "http://127.0.0.1:9")
+    one_line_error(found, "http://127.0.0.1:9: Milvus cannot be reached")
     found = build("--out", "other", "--kind", "milvus", "--address", "http://127.0.0.1:9", code=2)
-    refused(found, "cannot be reached")
+    one_line_error(found, "cannot be reached")
     assert not Path("other").exists()
 
 
-def test_a_copy_over_something_else_is_refused(place: Path) -> None:
+def test_a_copy_over_something_else_is_one_line_error(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     write_lines(place / "mine.jsonl", [{**line, "text": line["text"][::-1]} for line in LINES])
     build("--out", "other", "--kind", "flat")
-    assert CliRunner().invoke(copy_app, ["store", "--to", "both.db"]).exit_code == 0
-    found = CliRunner().invoke(copy_app, ["other", "--to", "both.db"])
-    refused(found, "id 100 of the collection `memories` has another text or vector")
+    assert run(copy_app, "store", "--to", "both.db").exit_code == 0
+    found = run(copy_app, "other", "--to", "both.db")
+    one_line_error(found, "id 100 of the collection `memories` has another text or vector")
 
 
 def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
@@ -267,7 +251,7 @@ def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
     assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "store"]
     # Killed between the two renames, it is named where it lies.
     rename(Path("store"), Path(".store.old"))
-    refused(search("store", "bees", code=2), ".store.old: rename it")
+    one_line_error(search("store", "bees", code=2), ".store.old: rename it")
 
 
 def test_a_store_is_replaced_from_inside_and_through_a_link(
@@ -281,7 +265,7 @@ def test_a_store_is_replaced_from_inside_and_through_a_link(
     monkeypatch.chdir("store")
     write_lines(place / "mine.jsonl", LINES[:3])
     words = [str(place / "mine.jsonl"), "--out", ".", "--kind", "bm25s", "--overwrite"]
-    assert CliRunner().invoke(build_app, words).exit_code == 0
+    assert run(build_app, *words).exit_code == 0
     assert len(IndexedStore(place / "link").index) == 3
 
 
@@ -319,15 +303,14 @@ def test_texts_that_are_damaged_are_named(place: Path, damage: str) -> None:
     if damage == "foreign":
         texts.write_text("no database" * 100)
     words = "id 106 is in the index" if damage == "a row less" else "store/texts.sqlite: cannot"
-    refused(search("store", "bees", code=2), words)
+    one_line_error(search("store", "bees", code=2), words)
     if damage != "a row less":
-        refused(CliRunner().invoke(copy_app, ["store", "--to", "m.db"]), words)
+        one_line_error(run(copy_app, "store", "--to", "m.db"), words)
 
 
 def test_a_copy_of_many_equal_texts_agrees(place: Path) -> None:
     write_lines(place / "mine.jsonl", [{"text": TEXTS[i % 2]} for i in range(60)])
     build("--out", "store", "--kind", "flat")
-    found = CliRunner().invoke(copy_app, ["store", "--to", "equal.db"])
-    assert found.exit_code == 0, found.output
+    found = run(copy_app, "store", "--to", "equal.db", code=0)
     assert "60 new" in found.stdout
     assert "1.000 of the ten best" in found.stdout

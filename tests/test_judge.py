@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 import judges
 from indexes.language import language_of
+from judges.agreement import app as agreement
 from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
 from judges.prompt import read_prompt
-from judges.recorded import as_rows, counts, read_recorded, recorded_files
+from judges.recorded import app, as_rows, counts, read_recorded, recorded_files
 from judges.summary import rate
 from judges.used_memory import UsedMemoryJudge
 from judges.utilization import DIMENSIONS, UtilizationJudge
@@ -33,7 +34,7 @@ from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.app import one_line_errors
 from recallbed.harness.failures import without_reason
-from tests.kit import ROOT
+from tests.kit import ROOT, run, run_json, write_lines
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 JSON = Any
@@ -180,10 +181,8 @@ def test_what_cant_be_asked_is_a_users_mistake() -> None:
     ],
 )
 def test_a_verdict_is_a_whole_value(said: JSON, value: bool | None) -> None:
-    with (
-        scripted_server(lambda call: {"evidence": "e", "verdict": said}) as server,
-        model(server) as chat,
-    ):
+    reply = {"evidence": "e", "verdict": said}
+    with scripted_server(lambda call: reply) as server, model(server) as chat:
         found = UsedMemoryJudge(chat)("Tea?", "Yes, yes.", "correct", "Likes tea")
     if value is None:
         assert isinstance(found, Unjudged)
@@ -216,25 +215,17 @@ def test_a_verdict_without_evidence_is_asked_for_again() -> None:
     assert "evidence" in server.prompts()[-1].split("could not be used")[-1]
 
 
-@pytest.mark.parametrize("grade", [0, 6, 3.5, True, "four", -1, [3]])
-def test_a_grade_is_a_whole_number_from_1_to_5(grade: JSON) -> None:
-    with (
-        scripted_server(lambda call: {**GRADES, "reception": grade}) as server,
-        model(server) as chat,
-    ):
+@pytest.mark.parametrize("grade", [0, 6, 3.5, True, "four", -1, [3], "5"])
+def test_a_grade_is_a_whole_number_from_1_to_5_quoted_or_not(grade: JSON) -> None:
+    reply = {**GRADES, "reception": grade}
+    with scripted_server(lambda call: reply) as server, model(server) as chat:
         found = UtilizationJudge(chat, "ei")("q", "a", "m")
-    assert isinstance(found, Unjudged)
-    assert found.cause == "reply violates the schema"
-
-
-def test_a_grade_in_quotes_is_a_grade() -> None:
-    with (
-        scripted_server(lambda call: {**GRADES, "reception": "5"}) as server,
-        model(server) as chat,
-    ):
-        found = UtilizationJudge(chat, "ei")("q", "a", "m")
-    assert isinstance(found, Judged)
-    assert found.value == Grades(3, 4, 5)
+    if grade == "5":
+        assert isinstance(found, Judged)
+        assert found.value == Grades(3, 4, 5)
+    else:
+        assert isinstance(found, Unjudged)
+        assert found.cause == "reply violates the schema"
 
 
 FAILURES = {
@@ -320,10 +311,7 @@ def test_pairs_are_one_to_one_by_stated_repairs(pairs: JSON, value: JSON, repair
 
 
 def test_a_bare_list_of_pairs_will_do() -> None:
-    with (
-        scripted_server(lambda call: json.dumps([pair(1, 1)])) as server,
-        model(server) as chat,
-    ):
+    with scripted_server(lambda call: json.dumps([pair(1, 1)])) as server, model(server) as chat:
         found = PairJudge(chat)(items("a"), items("x"))
     assert isinstance(found, Judged)
     assert found.value == ((0, 0),)
@@ -331,10 +319,8 @@ def test_a_bare_list_of_pairs_will_do() -> None:
 
 @pytest.mark.parametrize("number", [True, None, "first", 1.5, [1]])
 def test_a_label_that_is_no_number_is_no_pair(number: JSON) -> None:
-    with (
-        scripted_server(lambda call: {"pairs": [pair(number, 1)]}) as server,
-        model(server) as chat,
-    ):
+    reply = {"pairs": [pair(number, 1)]}
+    with scripted_server(lambda call: reply) as server, model(server) as chat:
         found = PairJudge(chat)(items("a"), items("x"))
     assert isinstance(found, Unjudged)
 
@@ -571,10 +557,8 @@ def test_all_failing_is_no_score_and_exit_2(
 
 
 def test_a_missing_grade_is_counted_and_the_others_stay() -> None:
-    with (
-        scripted_server(lambda call: {**GRADES, "reception": None}) as server,
-        model(server) as chat,
-    ):
+    reply = {**GRADES, "reception": None}
+    with scripted_server(lambda call: reply) as server, model(server) as chat:
         found = UtilizationJudge(chat, "ei", votes=3)("q", "a", "m")
     assert isinstance(found, Judged)
     assert found.value == Grades(3, 4, None)
@@ -853,29 +837,17 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
 
 
 def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from judges.agreement import app as agreement
-    from judges.recorded import app
-
     reviews = [{"gold_id": f"m{i}", "pred_id": f"p{i}", "ok": i < 2} for i in range(4)]
     for task in ("task1", "task2"):
         source, out = tmp_path / f"{task}.jsonl", tmp_path / f"{task}.out.jsonl"
         row = recorded_row(task=task, session_id="s", judge_output={"pair_reviews": reviews})
         source.write_text(json.dumps(row) + "\n")
-        assert CliRunner().invoke(app, [str(source), "--out", str(out)]).exit_code == 0
-        result = CliRunner().invoke(agreement, [str(out), str(out), "--json"])
-        assert result.exit_code == 0, result.stderr
-        found = json.loads(result.stdout)
+        assert run(app, source, "--out", out).exit_code == 0
+        found = run_json(agreement, out, out)
         assert (found["n"], found["confusion"]) == (4, [[2, 0], [0, 2]])
 
 
 def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from judges.agreement import app as agreement
-    from judges.recorded import app
-
     source, out = tmp_path / "task4_ability1.jsonl", tmp_path / "out.jsonl"
     rows = [
         recorded_row(
@@ -884,18 +856,13 @@ def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> Non
         )
         for i in range(6)
     ]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    runner = CliRunner()
-    done = runner.invoke(app, [str(tmp_path), "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    write_lines(source, rows)
+    done = run(app, tmp_path, "--out", out, code=0)
     assert "task4_ability1.jsonl: 6 rows, 6 items, 6 judged" in done.output
-    again = runner.invoke(app, [str(source), "--out", str(out)])
-    assert again.exit_code == 2
-    same = runner.invoke(agreement, [str(out), str(out), "--json"])
-    assert same.exit_code == 0, same.output
-    assert json.loads(same.stdout)["confusion"] == [[3, 0], [0, 3]]
+    run(app, source, "--out", out, code=2)
+    assert run_json(agreement, out, out)["confusion"] == [[3, 0], [0, 3]]
     source.write_text("{}\n", encoding="utf-8")
-    assert runner.invoke(app, [str(source), "--json"]).exit_code == 2
+    run(app, source, "--json", code=2)
 
 
 def test_the_example_of_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:

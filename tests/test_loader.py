@@ -5,11 +5,12 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import fields
+from functools import reduce
+from operator import getitem, setitem
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from recallbed.corpus import DataError, Memory
 from recallbed.corpus.dataset import load_dataset
@@ -17,7 +18,7 @@ from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.task3 import load_task3
 from task3.sweep import app
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, one_line_error, run, write_lines
 
 ROWS = [
     ("which drink in the evening", ["sips mint tea", "mends clocks", "keeps two hens"], 0),
@@ -63,18 +64,7 @@ def assert_at(error: DataError, path: Path, line: int | None, *words: str) -> No
 
 
 def test_rows_hold_the_whitelisted_fields_and_no_others(root: Path) -> None:
-    row = load_dataset(root, "dev").smallest.rows[1]
-    assert {f.name for f in fields(row)} == {
-        "benchmark_id",
-        "session_id",
-        "query",
-        "candidates",
-        "memory_ids",
-        "gold",
-        "more_golds",
-        "line",
-    }
-    assert row == Task3Row(
+    assert load_dataset(root, "dev").smallest.rows[1] == Task3Row(
         benchmark_id="q1",
         session_id="q1",
         query="what to fix next",
@@ -237,29 +227,10 @@ def test_damaged_gz_is_a_fault_naming_the_file(
 # Faults of a whole file
 
 
-@pytest.mark.parametrize("name", [INPUT, REFERENCE])
-def test_a_git_lfs_pointer_is_named_with_what_to_do(root: Path, name: str) -> None:
-    place(root, name).write_text(LFS, encoding="utf-8")
-    assert_at(fault(root), place(root, name), 1, "Git LFS pointer", "git lfs pull")
-
-
 def test_a_pointer_in_place_of_task1_is_named_too(root: Path) -> None:
     path = root / "dev" / "task1" / REFERENCE
     path.write_text(LFS, encoding="utf-8")
     assert_at(fault(root), path, 1, "Git LFS pointer")
-
-
-def test_a_pointer_in_place_of_a_gz_file_is_named_as_a_pointer(root: Path) -> None:
-    # A clone without git-lfs leaves the same three lines under a .gz name.
-    path = packed(root, LFS.encode())
-    assert_at(fault(root), path, 1, "Git LFS pointer", "git lfs pull")
-
-
-@pytest.mark.parametrize("content", ["", "\n", "\ufeff", " \r\n\r\n"])
-@pytest.mark.parametrize("name", [INPUT, REFERENCE])
-def test_an_empty_file_is_a_fault_not_nothing_to_score(root: Path, name: str, content: str) -> None:
-    place(root, name).write_bytes(content.encode())
-    assert_at(fault(root), place(root, name), None, "empty")
 
 
 def test_an_empty_gz_file_is_empty(root: Path) -> None:
@@ -311,22 +282,12 @@ def test_a_line_that_is_not_utf8_is_named(root: Path, raw: bytes) -> None:
     assert_at(fault(root), path, 3, "not UTF-8 at byte")
 
 
-def drop(*path: str | int) -> Callable[[Any], None]:
-    def change(row: Any) -> None:
-        for key in path[:-1]:
-            row = row[key]
-        del row[path[-1]]
-
-    return change
+def drop(*path: str | int) -> Callable[[Any], Any]:
+    return lambda row: reduce(getitem, path[:-1], row).pop(path[-1])
 
 
 def put(value: Any, *path: str | int) -> Callable[[Any], None]:
-    def change(row: Any) -> None:
-        for key in path[:-1]:
-            row = row[key]
-        row[path[-1]] = value
-
-    return change
+    return lambda row: setitem(reduce(getitem, path[:-1], row), path[-1], value)
 
 
 CANDIDATE = ("input", "candidate_memories", 1)
@@ -367,8 +328,6 @@ CANDIDATE = ("input", "candidate_memories", 1)
         ),
         (REFERENCE, put(None, "gold", "selected_memory"), ("must be an object", "NoneType")),
         (REFERENCE, put("sails", "gold", "selected_memory", "value"), ("`q1`", "nowhere")),
-        (INPUT, put("q0", "benchmark_id"), ("`q0` appears twice", "line 1")),
-        (REFERENCE, put("q0", "benchmark_id"), ("`q0` appears twice", "line 1")),
         (REFERENCE, put("q9", "benchmark_id"), ("`q9` has no row in model_input.jsonl",)),
     ],
 )
@@ -425,19 +384,14 @@ def test_a_released_pool_smaller_than_its_folder_says_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "line", "words"),
+    ("name", "change"),
     [
-        (INPUT, put("other words", "input", "query"), 2, "`q1` has another query or gold"),
-        (
-            REFERENCE,
-            put("rows at dawn", "gold", "selected_memory", "value"),
-            2,
-            "`q1` has another query or gold",
-        ),
+        (INPUT, put("other words", "input", "query")),
+        (REFERENCE, put("rows at dawn", "gold", "selected_memory", "value")),
     ],
 )
 def test_a_larger_released_file_must_ask_the_same(
-    root: Path, name: str, change: Callable[[Any], None], line: int, words: str
+    root: Path, name: str, change: Callable[[Any], None]
 ) -> None:
     larger = root / "dev" / "task3" / "d3"
     for file in (INPUT, REFERENCE):
@@ -449,25 +403,24 @@ def test_a_larger_released_file_must_ask_the_same(
         write_lines(larger / file, rows)
     assert sorted(load_dataset(root, "dev", (2, 3)).released) == [2, 3]
     edit(larger / name, 2, change)
-    assert_at(fault(root, (3,)), larger / INPUT, line, words)
+    assert_at(fault(root, (3,)), larger / INPUT, 2, "`q1` has another query or gold")
 
 
-def released_twice(write: WriteRelease, small: int, large: int) -> Path:
-    """The first `small` rows as d2, the first `large` rows with one more distractor as d3."""
-    write(ROWS[:small])
-    return write([(query, [*pool, "owns a sledge"], gold) for query, pool, gold in ROWS[:large]])
+@pytest.mark.parametrize(
+    ("small", "large", "line", "words"),
+    [
+        (3, 2, None, "`q2` of d2 has no row in d3"),
+        (2, 3, 3, "`q2` is not among the queries of d2"),
+    ],
+)
+def test_a_query_that_only_one_size_has_is_named(
+    write_release: WriteRelease, small: int, large: int, line: int | None, words: str
+) -> None:
 
-
-def test_a_query_missing_from_a_larger_file_is_named(write_release: WriteRelease) -> None:
-    root = released_twice(write_release, 3, 2)
-    path = root / "dev" / "task3" / "d3" / INPUT
-    assert_at(fault(root, (3,)), path, None, "`q2` of d2 has no row in d3")
-
-
-def test_a_query_only_a_larger_file_has_is_named(write_release: WriteRelease) -> None:
-    root = released_twice(write_release, 2, 3)
-    path = root / "dev" / "task3" / "d3" / INPUT
-    assert_at(fault(root, (3,)), path, 3, "`q2` is not among the queries of d2")
+    write_release(ROWS[:small])
+    larger = [(query, [*pool, "owns a sledge"], gold) for query, pool, gold in ROWS[:large]]
+    root = write_release(larger)
+    assert_at(fault(root, (3,)), root / "dev" / "task3" / "d3" / INPUT, line, words)
 
 
 # Folders
@@ -504,12 +457,7 @@ def test_a_split_without_pools_says_what_was_expected(tmp_path: Path) -> None:
 def test_the_command_prints_one_line_and_leaves_no_run(root: Path, tmp_path: Path) -> None:
     edit(place(root, INPUT), 2, drop("input", "query"))
     out = tmp_path / "run"
-    result = CliRunner().invoke(
-        app,
-        ["--retriever", "overlap", "--data", str(root), "--distractors", "2", "--out", str(out)],
-    )
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert lines == [f"error: {place(root, INPUT)}:2: field `input.query` is missing"]
+    result = run(app, "--retriever", "overlap", "--data", root, "--distractors", "2", "--out", out)
+    message = f"error: {place(root, INPUT)}:2: field `input.query` is missing"
+    assert one_line_error(result) == message
     assert not out.exists()

@@ -16,14 +16,14 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from recallbed.corpus import DataError, json_list
 from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.longmemeval import Level, read_longmemeval
-from tests.kit import ROOT
+from tests.kit import ROOT, one_line_error, python, run
 
 Instance = dict[str, Any]
 
@@ -95,9 +95,11 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def convert(file: Path, out: Path, *more: str, level: str = "session") -> Result:
+def convert(
+    file: Path, out: Path, *more: str, level: str = "session", code: int | None = None
+) -> Result:
     arguments = ["longmemeval", str(file), "--level", level, "--out", str(out), *more]
-    return CliRunner().invoke(app, arguments)
+    return run(app, *arguments, code=code)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -108,8 +110,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def converted(tmp_path: Path, value: Any, *more: str, level: str = "session") -> dict[str, Any]:
     """The rows by id, with the report under ""."""
     out = tmp_path / "out.jsonl"
-    found = convert(write(tmp_path / "in.json", value), out, *more, "--overwrite", level=level)
-    assert found.exit_code == 0, found.stderr
+    found = convert(
+        write(tmp_path / "in.json", value), out, *more, "--overwrite", level=level, code=0
+    )
     return {row["id"]: row for row in rows(out)} | {"": found.stderr}
 
 
@@ -121,11 +124,8 @@ def refused(tmp_path: Path, value: Any, *more: str, level: str = "session") -> s
     else:
         write(file, value)
     found = convert(file, tmp_path / "out.jsonl", *more, level=level)
-    assert found.exit_code == 2, found.output
-    assert found.exception is None or isinstance(found.exception, SystemExit)
     assert [path.name for path in tmp_path.iterdir()] == ["in.json"], "nothing half-written"
-    line: str = found.stderr
-    assert line.count("\n") == 1
+    line = one_line_error(found)
     assert line.startswith(f"error: {file}:")
     return line.removeprefix(f"error: {file}:").strip()
 
@@ -375,10 +375,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     broken = tmp_path / "in.json.gz"
     broken.write_bytes(gzip.compress(TEXT)[:-20])
     for file in (tmp_path / "missing.json", tmp_path, broken):
-        found = convert(file, out)
-        assert found.exit_code == 2
-        assert found.stderr.startswith(f"error: {file}: cannot be read (")
-        assert found.stderr.count("\n") == 1
+        one_line_error(convert(file, out), f"error: {file}: cannot be read (")
     assert list(tmp_path.iterdir()) == [broken]
 
 
@@ -393,9 +390,7 @@ def test_out_is_checked_before_anything_is_read(tmp_path: Path) -> None:
         (tmp_path, "is not a file", ("--overwrite",)),
         (tmp_path / "no" / "out.jsonl", "there is no folder", ()),
     ):
-        found = convert(file, out, *more)
-        assert found.exit_code == 2
-        assert message in found.stderr
+        one_line_error(convert(file, out, *more), message, after_notes=True)
     assert (file.read_bytes(), there.read_text()) == (before, "mine\n")
 
 
@@ -552,23 +547,21 @@ def test_converted_and_swept(tmp_path: Path) -> None:
     ]
     file, out = write(tmp_path / "in.json", questions), tmp_path / "out.jsonl"
 
-    def command(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=300,
-            check=True,
-        )
-
-    command("recallbed.corpus.convert", "longmemeval", file, "--level", "session", "--out", out)
-    command("recallbed.corpus.validate", out)
-    swept = command(
-        "task3.sweep", "--data", out, "--retriever", "bm25", "--k", "1,3",
-        "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    summary = json.loads(swept.stdout)
+    words = ("longmemeval", file, "--level", "session", "--out", out)
+    python("-m", "recallbed.corpus.convert", *words, cwd=ROOT)
+    python("-m", "recallbed.corpus.validate", out, cwd=ROOT)
+    words = (
+        "--data",
+        out,
+        "--retriever",
+        "bm25",
+        "--k",
+        "1,3",
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
+    summary = json.loads(python("-m", "task3.sweep", *words, cwd=ROOT).stdout)
     assert summary["abstentions"] == 1
     (cell,) = summary["cells"]
     assert (cell["attempted"], cell["scored"]) == (2, 2)

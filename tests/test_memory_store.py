@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from memory_systems.base import Action, Operation
 from memory_systems.history import app
@@ -29,8 +29,9 @@ from memory_systems.store import MemoryStore, RepeatedMemory, StaleMemory, repla
 from recallbed.chat_models import ReplyCache
 from recallbed.corpus.records import Evidence, MemoryItem
 from recallbed.errors import UserError
+from tests import kit
 from tests.docs_commands import blocks
-from tests.kit import ROOT
+from tests.kit import ROOT, one_line_error
 
 
 def add(text: str, id: str | None = None) -> Operation:  # noqa: A002
@@ -661,8 +662,7 @@ def test_closed_and_used_again(path: Path) -> None:
 # --- the command
 
 
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
+run = partial(kit.run, app)
 
 
 def test_the_command_shows_memories_and_how_they_came(path: Path) -> None:
@@ -702,8 +702,7 @@ def test_the_command_says_in_one_line_what_is_wrong_and_makes_no_file(path: Path
     assert "no memory store here" in away.stderr
     MemoryStore(path).apply("ana", [add("x")])
     unknown = run(str(path), "--user", "bo")
-    assert unknown.exit_code == 2
-    assert "no user `bo`" in unknown.stderr
+    one_line_error(unknown, "no user `bo`", after_notes=True)
     assert unknown.stderr.count("\n") == away.stderr.count("\n") == 1
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from indexes import search
 from indexes.base import IndexingError, NotAnIndex, open_index
@@ -18,6 +17,8 @@ from indexes.milvus import Milvus
 
 pytest.importorskip("pymilvus")
 import grpc
+
+from tests.kit import run
 
 TOKEN = "root:sesame-0123"
 WIDTH = 16
@@ -91,7 +92,7 @@ def test_a_search_asks_for_the_address_again(
         with listening() as (address, headers):
             saved(tmp_path / "index", address)
             words = [str(tmp_path), "tea", *more, *([address] if more else [])]
-            result = CliRunner().invoke(search.app, words)
+            result = run(search.app, *words)
             assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
             assert sent(headers) is comes
             assert ("was not sent" in result.stderr) is not comes

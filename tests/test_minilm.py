@@ -22,7 +22,7 @@ from retrievers import Retriever
 from retrievers.dense import MiniLM
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
 from task3.sweep_run import Outcome, run_sweep
-from tests.kit import ROOT, WriteRelease, sweep_config
+from tests.kit import ROOT, WriteRelease, one_line_error, python, sweep_config
 
 NAME = "all-MiniLM-L6-v2"
 ROWS = [
@@ -294,18 +294,8 @@ def test_a_model_that_is_nowhere_is_one_error_naming_where_was_looked(
 
 def test_no_model_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
     words = ["--retriever", "dense", "--set", "dense.model=/nowhere/minilm", "--out", "run"]
-    done = subprocess.run(
-        [sys.executable, "-m", "task3.sweep", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert "/nowhere/minilm" in line
-    assert done.stdout == ""
+    done = python("-m", "task3.sweep", *words, cwd=tmp_path, code=2)
+    one_line_error(done, "/nowhere/minilm")
     assert not (tmp_path / "run").exists()  # no rows, so no silent fall back to another retriever
 
 

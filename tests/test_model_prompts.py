@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from indexes.build import app as build_app
 from indexes.embedding_store import EmbeddingStore
@@ -22,7 +21,7 @@ from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config, write_lines
+from tests.kit import WriteRelease, one_line_error, run, sweep_config, write_lines
 from tests.tiny_models import save_static, static
 
 WORDS = {
@@ -158,11 +157,8 @@ def test_a_store_is_built_and_searched_with_them(
     monkeypatch.chdir(tmp_path)
     folder = model(tmp_path, {"query": QUERY, "document": MEMORIES})
     write_lines(tmp_path / "mine.jsonl", [{"text": memory.text} for memory in POOL])
-    done = CliRunner().invoke(
-        build_app, ["mine.jsonl", "--out", "store", "--model", str(folder), "--kind", "flat"]
-    )
-    assert done.exit_code == 0, done.output
-    found = CliRunner().invoke(search_app, ["store", "tea", "-k", "3", "--json"])
+    run(build_app, "mine.jsonl", "--out", "store", "--model", folder, "--kind", "flat", code=0)
+    found = run(search_app, "store", "tea", "-k", "3", "--json")
     scores = {hit["text"]: hit["score"] for hit in json.loads(found.stdout)["hits"]}
     for text, score in scores.items():
         assert score == pytest.approx(cosine("ask: tea", f"kept: {text}"), abs=1e-5)
@@ -171,10 +167,7 @@ def test_a_store_is_built_and_searched_with_them(
     # As a recallbed without prompts left it: its vectors don't fit to the queries of this one.
     older = {key: value for key, value in asdict(header).items() if key != "memory_prompt"}
     Path("store/store.json").write_bytes(seal(canonical(older).encode()))
-    refused = CliRunner().invoke(search_app, ["store", "tea"])
-    assert refused.exit_code == 2
-    assert "Build the store again" in refused.stderr
-    assert refused.stderr.count("\n") == 1
+    one_line_error(run(search_app, "store", "tea"), "Build the store again")
 
 
 # --- vectors without a direction
@@ -246,14 +239,10 @@ def test_an_index_keeps_them_and_says_how_many(
     monkeypatch.chdir(tmp_path)
     texts = ["tea", "zebra", "gnu", "cat"]
     write_lines(tmp_path / "mine.jsonl", [{"text": text} for text in texts])
-    done = CliRunner().invoke(
-        build_app, ["mine.jsonl", "--out", "store", "--model", str(plain), "--kind", kind]
-    )
-    assert done.exit_code == 0, done.output
+    done = run(build_app, "mine.jsonl", "--out", "store", "--model", plain, "--kind", kind, code=0)
     assert "2 of 4 memories have a vector of zeros (first: id 1)" in done.stderr
-    found = CliRunner().invoke(search_app, ["store", "cat", "-k", "4", "--json"])
+    found = run(search_app, "store", "cat", "-k", "4", "--json")
     hits = [(hit["text"], hit["score"]) for hit in json.loads(found.stdout)["hits"]]
     assert hits == [("cat", 1.0), ("tea", pytest.approx(0.6)), ("zebra", 0.0), ("gnu", 0.0)]
-    nothing = CliRunner().invoke(search_app, ["store", "quagga"])
-    assert nothing.exit_code == 0
+    nothing = run(search_app, "store", "quagga", code=0)
     assert "nothing matches" in nothing.stdout

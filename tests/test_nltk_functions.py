@@ -1,8 +1,6 @@
 """NLTK's tokenizer and stemmers are loaded without the large packages that nltk imports."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,9 +38,7 @@ def test_a_sweep_of_bm25_begins_without_any_large_package(tmp_path: Path) -> Non
         "sweep_run.run_tasks = stop\n"
         f"app(['--retriever', 'bm25', '--out', {str(tmp_path / 'run')!r}])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    done = python("-c", program, cwd=ROOT)
     loaded = json.loads(done.stdout)
     assert "task3.pool_scoring" in loaded, done.stderr
     assert not set(HEAVY) & set(loaded)
@@ -60,7 +56,5 @@ def test_nltk_is_whole_for_whoever_imports_it_later() -> None:
         "assert fisher_exact is scipy.stats.fisher_exact\n"
         "print(stem('книгами'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    done = python("-c", program, cwd=ROOT)
     assert done.stdout == SnowballStemmer("russian").stem("книгами") + "\n", done.stderr

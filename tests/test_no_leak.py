@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from memory_systems.testing import Spy
 from recallbed.corpus.inputs import read_inputs
@@ -20,6 +19,7 @@ from retrievers.overlap import Overlap
 from task1.run import app as extract
 from task2.run import app as update
 from task4.run import app as utilize
+from tests import kit
 from tests.kit import write_lines
 from tests.scripted_memory import remembers
 from tests.scripted_server import scripted_server
@@ -147,8 +147,7 @@ APPS = {"task1": extract, "task2": update, "task4": utilize}
 
 def run(task: str, *words: Any) -> None:
     ability = ("--ability", 1) if task == "task4" else ()
-    result = CliRunner().invoke(APPS[task], [*map(str, (*words, *ability))])
-    assert result.exit_code == 0, result.output
+    kit.run(APPS[task], *words, *ability, code=0)
 
 
 @pytest.mark.parametrize("task", APPS)

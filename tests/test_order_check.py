@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task3 import predict, sweep, tune
+from tests import kit
 from tests.kit import WriteRelease
 
 ROWS = [
@@ -126,9 +126,9 @@ class FailsAtTheSecondTime(Overlap):
         return super().score(query, pool)
 
 
-def run(command: Any, release: Path, name: str, *words: str) -> Any:
+def run(command: Any, release: Path, name: str, *words: str, code: int | None = None) -> Any:
     named = ["--retriever", f"x=tests.test_order_check:{name}", "--data", str(release)]
-    return CliRunner().invoke(command.app, [*named, *words])
+    return kit.run(command.app, *named, *words, code=code)
 
 
 def refusal(result: Any) -> str:
@@ -169,7 +169,7 @@ def test_labels_before_it_are_kept_and_a_resume_refuses_it_again(
     words = ["--retriever", "x=tests.test_order_check:Unseeded", "--data", str(release)]
     words = ["--retriever", "overlap", *words, "--distractors", "2", "--out", str(out)]
     for more in ([], ["--resume"]):
-        assert "x: not the same scores" in refusal(CliRunner().invoke(sweep.app, [*words, *more]))
+        assert "x: not the same scores" in refusal(kit.run(sweep.app, *words, *more))
         rows = (out / "rows.jsonl").read_text()
         assert (rows.count("\n"), rows.count('"overlap"')) == (7, 7)
 
@@ -179,8 +179,7 @@ def test_labels_before_it_are_kept_and_a_resume_refuses_it_again(
 )
 def test_what_is_no_state_is_swept(write_release: WriteRelease, tmp_path: Path, name: str) -> None:
     words = ["--distractors", "2,5", "--k", "1", "--out", str(tmp_path / "run")]
-    result = run(sweep, write_release(ROWS), name, *words)
-    assert result.exit_code == 0, result.output
+    run(sweep, write_release(ROWS), name, *words, code=0)
 
 
 def test_the_first_stage_of_what_asks_a_model_is_looked_at(

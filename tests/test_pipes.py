@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from analysis.importing import Imported, import_run
 from analysis.importing import app as import_app
@@ -38,6 +37,7 @@ from task3.exact_match import read_exclusions
 from task3.score import app as score_app
 from task3.sweep_run import run_sweep
 from task4.score import app as task4_app
+from tests import kit
 from tests.kit import ROOT, WriteRelease, sweep_config, write_lines
 
 LONG = "long " * 200
@@ -132,8 +132,7 @@ def own_rows() -> list[dict[str, Any]]:
 
 
 def run(app: typer.Typer, *words: str) -> Any:
-    result = CliRunner().invoke(app, list(words))
-    assert result.exit_code == 0, result.stderr
+    result = kit.run(app, *words, code=0)
     return json.loads(result.stdout)
 
 
@@ -265,10 +264,10 @@ def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) 
 
 def test_a_pointer_in_a_pipe_and_a_pipe_read_before_are_refused() -> None:
     with piped(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n") as pipe:
-        result = CliRunner().invoke(task1_app, [str(pipe)])
+        result = kit.run(task1_app, pipe)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert "Git LFS pointer" in result.stderr
-        again = CliRunner().invoke(task1_app, [str(pipe)])
+        again = kit.run(task1_app, pipe)
     assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
     assert "the file is empty. It is a pipe, which can be read only once" in again.stderr
 
@@ -280,7 +279,7 @@ def test_every_other_file_of_a_user_may_be_a_pipe(tmp_path: Path) -> None:
         assert len(read_memories(pipe)) == 200
     with piped(content) as pipe:
         words = [str(pipe), "--kind", "bm25s", "--out", str(tmp_path / "store")]
-        result = CliRunner().invoke(build_app, words)
+        result = kit.run(build_app, *words)
     assert "200 memories" in result.stdout, result.stderr
     ids = {f"query number {i}" for i in range(10_000)}
     with piped("\n".join(sorted(ids)).encode()) as pipe:
@@ -320,7 +319,7 @@ def test_longmemeval_is_converted_from_a_pipe(tmp_path: Path) -> None:
     with piped(json.dumps(instances).encode()) as pipe:
         out = tmp_path / "own.jsonl"
         words = ["longmemeval", str(pipe), "--level", "session", "--out", str(out)]
-        result = CliRunner().invoke(convert_app, words)
+        result = kit.run(convert_app, *words)
     assert result.exit_code == 0, result.stderr
     assert len(out.read_text().splitlines()) == 200
 
@@ -334,9 +333,8 @@ def test_the_import_command_takes_a_pipe(tmp_path: Path, write_release: WriteRel
     with piped("".join(json.dumps(row) + "\n" for row in rows).encode()) as pipe:
         words = ["--data", str(root), "--pools", "released", "--distractors", "3"]
         out = tmp_path / "run"
-        result = CliRunner().invoke(
-            import_app,
-            [str(pipe), "--label", "x", "--format", "predictions", "--out", str(out), *words],
+        result = kit.run(
+            import_app, pipe, "--label", "x", "--format", "predictions", "--out", out, *words
         )
     assert result.exit_code == 0, result.stderr
     kept = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]

@@ -1,10 +1,7 @@
 """Pools: laws of the three strategies, on releases made up by hypothesis and on the sample."""
 
 import hashlib
-import os
 import random
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +18,7 @@ from recallbed.corpus import DataError, Memory, sample_root
 from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.options import STRATEGIES, Strategy
 from recallbed.corpus.pools import PoolSet, _drawn, build_pools, pool_hash
-from tests.kit import WriteRelease, write_lines
+from tests.kit import WriteRelease, python, write_lines
 
 VOCABULARY = tuple(f"{what} {i}" for i in range(12) for what in ("likes tea", "养猫", "шьёт"))
 BUILT: tuple[Strategy, ...] = ("nested", "as-released")
@@ -334,17 +331,7 @@ def test_pools_are_the_same_in_another_process_with_another_hash_seed() -> None:
         "            d.update(repr((key, x.gold, p.texts(x))).encode())\n"
         "print(d.hexdigest())"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout
-        for seed in ("1", "2")
-    }
+    found = {python("-c", code, PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
     assert len(found) == 1
 
 

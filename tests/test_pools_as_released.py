@@ -1,7 +1,6 @@
 """Pools as files give them: repeats, leaks by id, Git LFS pointers, odd characters."""
 
 import inspect
-import json
 import pickle
 import random
 import re
@@ -13,8 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.runs import read_run
 from recallbed.corpus import Memory, sample_root
@@ -24,7 +22,8 @@ from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
-from tests.kit import WriteRelease, sweep_config, write_lines
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, read_lines, sweep_config, write_lines
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 913\n"
@@ -39,29 +38,21 @@ def track(root: Path, size: int = 2) -> Path:
     return root / "dev" / "task3" / f"d{size}"
 
 
-def objects(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-
-
 def rewrite(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> None:
-    rows = objects(path)
+    rows = read_lines(path)
     change(rows[line - 1])
     write_lines(path, rows)
 
 
-def command(root: Path, out: Path, *more: str) -> Result:
+def command(root: Path, out: Path, *more: str, code: int | None = None) -> Result:
     """The sweep as a user types it."""
     arguments = ["--retriever", "overlap", "--data", str(root), "--out", str(out)]
-    return CliRunner().invoke(app, [*arguments, *(more or ("--distractors", "2"))])
+    return kit.run(app, *arguments, *(more or ("--distractors", "2")), code=code)
 
 
 def assert_refused(result: Result, out: Path, *words: str) -> None:
     """One line, exit code 2, and no run that could be taken for a score."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
+    one_line_error(result, *words)
     assert not out.exists()
 
 
@@ -138,8 +129,7 @@ def test_repeated_ids_are_counted_in_the_run(write_release: WriteRelease, tmp_pa
 
 def test_the_user_is_warned_of_repeated_ids(write_release: WriteRelease, tmp_path: Path) -> None:
     def warned(*ids: str) -> bool:
-        result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids))
-        assert result.exit_code == 0
+        result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids), code=0)
         said = " ".join(result.output.split())
         return bool(re.search(r"repeat.{0,40}\bids?\b|\bids?\b.{0,40}repeat", said))
 
@@ -234,8 +224,8 @@ class IndependentSpy(Spy):
     independent = True
 
 
-class IndependentBatchSpy(BatchSpy):
-    independent = True
+class IndependentBatchSpy(BatchSpy, IndependentSpy):
+    pass
 
 
 def write_marked_release(root: Path) -> tuple[set[str], set[str], set[str]]:
@@ -469,7 +459,7 @@ def test_a_whole_row_given_twice_is_refused_as_well(
 ) -> None:
     root = write_release(THREE)
     for name in (INPUT, REFERENCE):
-        rows = objects(track(root) / name)
+        rows = read_lines(track(root) / name)
         write_lines(track(root) / name, [*rows, rows[1]])
     assert_refused(command(root, tmp_path / "run"), tmp_path / "run", ":4: ", "`q1`", "line 2")
 
@@ -503,18 +493,6 @@ def test_a_repeated_text_counts_once_in_a_nested_pool(
     assert [tie for row in read_run(outcome.path).rows for tie in row.ties] == [(1, 1)]
     result = command(root, tmp_path / "more", "--distractors", "3")
     assert_refused(result, tmp_path / "more", "2 distinct distractors", "3 asked for")
-
-
-# Byte order marks, CRLF, blank lines, no last line feed
-
-
-def windows(path: Path) -> bytes:
-    """The file as an editor on Windows might leave it."""
-    first, *rest = path.read_bytes().rstrip(b"\n").split(b"\n")
-    return b"\xef\xbb\xbf" + b"\r\n".join([first, b"", *rest])
-
-
-# Characters that some take for line ends
 
 
 # Text that cannot be encoded
@@ -566,8 +544,7 @@ def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
 
 def test_the_user_is_told_what_was_repaired(tmp_path: Path) -> None:
     write_raw(tmp_path / "release", '"tea"', r'"a \ud83d b"')
-    result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1")
-    assert result.exit_code == 0
+    result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1", code=0)
     assert "lone surrogate x 3" in result.output
 
 
@@ -590,6 +567,3 @@ def test_own_memories_are_repaired_alike_and_so_still_recognised(tmp_path: Path)
     path.parent.mkdir(parents=True)
     path.write_text(f'{{"session_id": "q0", "gold": {{"memory_items": {items}}}}}\n', "utf-8")
     assert load_dataset(root, "dev").own == {"q0": {"gold \ufffd", "mine \ufffd"}}
-
-
-anything = st.text(st.characters(), max_size=20)

@@ -2,20 +2,19 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
 from task3.answers import bank_of
 from task3.predict import app
 from task3.score import score_file
-from tests.kit import WriteRelease, one_line_error, read_lines
+from tests.kit import WriteRelease, one_line_error, python, read_lines, run
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
 POOLS = [
@@ -69,8 +68,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def predict(root: Path, name: str, *words: str, out: str = "p.jsonl") -> Result:
-    return CliRunner().invoke(app, ["--data", str(root), "--retriever", name, "--out", out, *words])
+def predict(
+    root: Path, name: str, *words: str, out: str = "p.jsonl", code: int | None = None
+) -> Result:
+    return run(app, "--data", root, "--retriever", name, "--out", out, *words, code=code)
 
 
 def test_rows_have_the_official_keys_in_file_order(
@@ -193,8 +194,7 @@ def test_the_bank_is_the_distinct_memories_of_the_file() -> None:
 def test_a_failed_query_gets_no_row_and_is_counted_by_cause(
     write_release: WriteRelease, place: Path
 ) -> None:
-    result = predict(write_release(POOLS), "owned:Choosy")
-    assert result.exit_code == 0
+    result = predict(write_release(POOLS), "owned:Choosy", code=0)
     assert [row["benchmark_id"] for row in read_lines(place / "p.jsonl")] == ["q2"]
     last = result.stderr.splitlines()[-1]
     assert last == (
@@ -228,7 +228,7 @@ def test_a_stop_leaves_nothing(write_release: WriteRelease, place: Path) -> None
 def test_one_retriever_and_no_less(write_release: WriteRelease, place: Path) -> None:
     root = write_release(POOLS)
     one_line_error(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
-    result = CliRunner().invoke(app, ["--data", str(root), "--out", "p.jsonl"])
+    result = run(app, "--data", root, "--out", "p.jsonl")
     one_line_error(result, "--retriever bm25")
     assert not (place / "p.jsonl").exists()
 
@@ -301,9 +301,7 @@ def test_what_names_the_gold_is_not_seen(write_release: WriteRelease, place: Pat
 
 
 def test_python_m_on_the_sample(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "task3.predict", "--retriever", "overlap"]
-    first = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert (first.returncode, first.stdout) == (0, "")
+    words = ("-m", "task3.predict", "--retriever", "overlap")
+    assert python(*words, cwd=tmp_path).stdout == ""
     assert len(read_lines(tmp_path / "predictions.jsonl")) == 164
-    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    one_line_error(python(*words, cwd=tmp_path, code=2))

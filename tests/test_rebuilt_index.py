@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from indexes import indexed_store
 from indexes.base import NotAnIndex, open_index
 from indexes.build import app as build_app
 from indexes.indexed_store import IndexedStore
+from tests.kit import run
 
 NUMBER = 40
 
@@ -33,8 +33,7 @@ def write_memories(path: Path, word: str) -> Path:
 def build(store: Path, word: str) -> None:
     file = write_memories(store.with_name(f"{word}.jsonl"), word)
     words = [str(file), "--out", str(store), "--kind", "bm25s", "--overwrite"]
-    result = CliRunner().invoke(build_app, words)
-    assert result.exit_code == 0, result.output
+    run(build_app, *words, code=0)
 
 
 def word_of(store: IndexedStore) -> str:

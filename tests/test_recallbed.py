@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
@@ -148,7 +146,5 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 
 def test_a_bad_choice_is_one_line_in_a_process() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "task3.sweep", "--pools", "big"], capture_output=True, text=True
-    )
+    done = python("-m", "task3.sweep", "--pools", "big", code=2)
     one_line_error(done, "--pools big: choose one of nested, released, as-released")

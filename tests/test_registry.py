@@ -1,14 +1,11 @@
 """retrievers/registry.py and harness/configurations.py: from typed words to an instance."""
 
 import importlib
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -17,7 +14,8 @@ from retrievers import RETRIEVERS, Retriever, RunContext, build_retriever, overl
 from retrievers.bm25 import BM25
 from retrievers.registry import describe_retriever
 from task3.sweep import app
-from tests.kit import ROOT, WriteRelease
+from tests import kit
+from tests.kit import ROOT, WriteRelease, one_line_error, python
 
 OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
 OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
@@ -93,10 +91,7 @@ def test_every_file_of_the_room_is_discovered() -> None:
 
 def test_discovery_needs_no_earlier_import() -> None:
     code = "from retrievers import RETRIEVERS; print(*RETRIEVERS.names())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
-    assert done.stdout.split() == OURS
+    assert python("-c", code, cwd=ROOT).stdout.split() == OURS
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -356,11 +351,7 @@ def test_the_command_ends_with_one_line_and_leaves_no_run(
 ) -> None:
     write_module("shout.py", SHOUT)
     write_module("multi.py", "raise ImportError('first line\\nsecond line')\n")
-    result = CliRunner().invoke(app, [*words, "--limit", "1", "--distractors", "100"])
-    assert result.exit_code == 2, result.exception
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert said in result.stderr
+    one_line_error(kit.run(app, *words, "--limit", "1", "--distractors", "100"), said)
     assert not Path("runs").exists()
 
 
@@ -375,18 +366,17 @@ def test_a_sweep_with_workers_finds_the_users_class_and_is_shadowed_by_nothing(
         (home / name).write_text("raise RuntimeError('shadowed')\n", encoding="utf-8")
     (home / "shout.py").write_text(SHOUT, encoding="utf-8")
     words = ["--retriever", "mine=shout:Shout", "--data", str(release), "--distractors", "1"]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-P", "-c", "from task3.sweep import app; app()"),
-            *(*words, "--workers", "2", "--out", "run"),
-        ],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    words = (
+        "-P",
+        "-c",
+        "from task3.sweep import app; app()",
+        *words,
+        "--workers",
+        2,
+        "--out",
+        "run",
     )
-    assert done.returncode == 0, done.stderr
+    done = python(*words, cwd=home, PYTHONPATH=str(ROOT))
     assert "shadowed" not in done.stderr
     rows = (home / "run" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 40

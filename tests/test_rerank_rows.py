@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.metrics import recall_at, recall_within
 from analysis.rows import RERANKED_KEYS, ROW_KEYS, Reranking, SweepRow, is_sweep_row
@@ -22,7 +22,7 @@ from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, rows_of, sweep_config
+from tests.kit import WriteRelease, rows_of, run, sweep_config
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown, summarise
@@ -343,12 +343,10 @@ LISTWISE = {"model": "openai:scripted", "first_stage": "overlap", "depth": "3"}
 
 def asked(server: ScriptedServer, *words: str, **settings: str) -> Result:
     given = [f"--set=lw.{key}={value}" for key, value in (LISTWISE | settings).items()]
-    return CliRunner().invoke(
+    return run(
         app,
-        [
-            *("--retriever=lw=listwise", *given, "--data=release", "--distractors=4"),
-            *(f"--base-url={server.url}", "--replies=replies.sqlite", *words),
-        ],
+        *("--retriever=lw=listwise", *given, "--data=release", "--distractors=4"),
+        *(f"--base-url={server.url}", "--replies=replies.sqlite", *words),
     )
 
 
@@ -456,9 +454,7 @@ def test_a_dry_run_counts_later_windows_without_replies(
 
 
 def test_a_dry_run_without_a_chat_model_is_a_mistake(place: Path) -> None:
-    result = CliRunner().invoke(
-        app, ["--retriever=bm25", "--data=release", "--distractors=4", "--dry-run"]
-    )
+    result = run(app, "--retriever=bm25", "--data=release", "--distractors=4", "--dry-run")
     assert "nothing here asks a chat model" in said_in_one_line(result)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,8 @@ QUERIES = 40
 @pytest.fixture
 def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a release and the retrievers above."""
-    write_release(
-        [
-            (f"topic {i} colour", [f"topic {i * j % 17} note {i} {j}" for j in range(6)], i % 6)
-            for i in range(QUERIES)
-        ]
-    )
+    texts = [[f"topic {i * j % 17} note {i} {j}" for j in range(6)] for i in range(QUERIES)]
+    write_release([(f"topic {i} colour", texts[i], i % 6) for i in range(QUERIES)])
     (tmp_path / "late.py").write_text(SLOW)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -293,15 +290,7 @@ def test_a_row_kept_is_not_scored_again(place: Path) -> None:
         assert counts.asked == QUERIES + 2 * SAMPLE  # the rest by the order check
         lines = (place / "run" / "rows.jsonl").read_bytes().splitlines(keepends=True)
         (place / "run" / "rows.jsonl").write_bytes(b"".join(lines[:30]))
-        run_sweep(
-            sweep_config(
-                only,
-                place / "release",
-                distractors=(5,),
-                out=place / "run",
-                on_existing="resume",
-            )
-        )
+        run_sweep(replace(asked, run=replace(asked.run, resume=True)))
         assert counts.asked == QUERIES + 10 + 4 * SAMPLE
     finally:
         sys.path.remove(str(place))

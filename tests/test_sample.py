@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from indexes.tokens import MultilingualTokens
 from recallbed.corpus import sample_root
@@ -14,6 +13,7 @@ from recallbed.corpus.build_sample import DISTRACTORS, build, read_sessions
 from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.pools import build_pools
 from task3.sweep import app
+from tests.kit import run
 
 FILES = [
     f"dev/{track}/{name}.jsonl"
@@ -204,8 +204,7 @@ def test_nothing_is_taken_from_the_benchmark(alpsbench: Path) -> None:
 def test_its_figures_are_called_a_samples(tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = ["--retriever", "constant", "--distractors", "100", "--limit", "4"]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    result = run(app, *arguments, "--out", out, code=0)
     assert "sample, not AlpsBench" in " ".join(result.stdout.split())
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["data"]["sample"] is True

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from analysis.statistics import Bootstrap
 from recallbed.corpus.predictions import meant_ids
 from recallbed.harness.fingerprint import canonical
 from task3.score import app, score_file
-from tests.kit import WriteRelease, one_line_error, write_lines
+from tests.kit import WriteRelease, one_line_error, run, write_lines
 
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
 
@@ -35,8 +35,8 @@ def without(value: dict[str, object], key: str) -> dict[str, object]:
     return {k: v for k, v in value.items() if k != key}
 
 
-def score(path: Path, root: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, [str(path), "--data", str(root), *words])
+def score(path: Path, root: Path, *words: str, code: int | None = None) -> Result:
+    return run(app, path, "--data", root, *words, code=code)
 
 
 def counts(scores: dict[str, Any]) -> dict[str, int]:
@@ -118,8 +118,7 @@ def test_accuracies_and_coverage_say_what_they_are_over(planted: tuple[Path, Pat
 
 def test_the_text_says_the_same(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    result = score(path, root)
-    assert result.exit_code == 0
+    result = score(path, root, code=0)
     assert result.stderr == ""
     text = " ".join(result.stdout.split())
     for said in (

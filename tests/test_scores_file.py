@@ -95,10 +95,7 @@ def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
 ) -> None:
     Awkward.said = {}
     sweep(data, tmp_path / "run", "random", f"{__name__}:Awkward")
-    rows, kept = (
-        read_lines(tmp_path / "run" / "rows.jsonl"),
-        read_lines(tmp_path / "run" / "scores.jsonl"),
-    )
+    rows, kept = (read_lines(tmp_path / "run" / f"{name}.jsonl") for name in ("rows", "scores"))
     given_ = read_lines(data)
     assert len(kept) == len(rows) == 20
     for number, (row, line) in enumerate(zip(rows, kept, strict=True)):

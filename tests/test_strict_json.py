@@ -6,7 +6,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from memory_scoring.predictions import read_memory_lists
 from recallbed.chat_models.prices import read_prices
@@ -20,6 +19,7 @@ from recallbed.corpus.validate import validate
 from recallbed.errors import DataError, UserError
 from recallbed.harness.settings_file import read_settings
 from recallbed.harness.strict_json import STRICT_JSON, RepeatedKey
+from tests.kit import run
 
 ROW = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0}\n'
 TWICE = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0, "gold": 1}\n'
@@ -28,7 +28,7 @@ TWICE = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0, "gol
 def test_a_key_given_twice_is_a_fault_of_a_users_file(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     path.write_text(ROW + TWICE)
-    result = CliRunner().invoke(validate_app, [str(path)])
+    result = run(validate_app, path)
     assert result.exit_code == 2
     assert f"fault: {path}:2: key `gold` appears twice in one object" in result.stdout
     # A loader must not choose one of the two either.

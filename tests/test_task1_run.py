@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation, SystemFailure
@@ -25,27 +25,25 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
 from task1.run import app
-from tests.kit import ROOT, write_lines
+from tests import kit
+from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
 from tests.scripted_memory import remembers
-from tests.scripted_server import Call, scripted_server
+from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 
 
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [*map(str, words)])
+run = partial(kit.run, app)
 
 
 def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
-    return [
-        json.loads(line) for line in (folder / name).read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    return read_lines(folder / name)
 
 
 def summary_of(folder: Path) -> Any:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return read_json(folder / "summary.json")
 
 
 def release(folder: Path, dialogues: Sequence[Sequence[str]]) -> Path:
@@ -140,8 +138,7 @@ def test_without_a_model_the_sample_runs_and_says_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("--system", "turns", "--retriever", "bm25")
-    assert result.exit_code == 0, result.output
+    result = run("--system", "turns", "--retriever", "bm25", code=0)
     assert "sample, not AlpsBench" in result.stdout
     assert "no model: " in result.stdout
     [folder] = (tmp_path / "runs").iterdir()
@@ -207,8 +204,20 @@ def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
 # --- stopped and taken up again -----------------------------------------------------------------
 
 
-def command(*words: Any) -> list[str]:
-    return [sys.executable, "-m", "task1.run", *map(str, words)]
+def kill_at(moment: int, module: str, server: ScriptedServer, *words: object) -> None:
+    """Kill a command of its own process when the server gets the call of this number."""
+    child: list[subprocess.Popen[bytes]] = []
+
+    def kill(call: Call) -> str:
+        if len(server.calls) >= moment and child[0].poll() is None:
+            child[0].send_signal(signal.SIGKILL)
+        return "perfect"
+
+    server.calls.clear()
+    server.choose = kill
+    command = [sys.executable, "-m", module, *map(str, words)]
+    child.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
+    assert child[0].wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("moment", [1, 30])
@@ -222,18 +231,8 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
         assert run(*told, "--out", whole, "--replies", tmp_path / "whole.sqlite").exit_code == 0
         every = len(server.calls)
         assert every > moment + 4
-        server.calls.clear()
-        child: list[subprocess.Popen[bytes]] = []
-
-        def kill(call: Call) -> str:
-            if len(server.calls) >= moment and child[0].poll() is None:
-                child[0].send_signal(signal.SIGKILL)
-            return "perfect"
-
-        server.choose = kill
         again = (*told, "--out", broken, "--replies", replies)
-        child.append(subprocess.Popen(command(*again), cwd=ROOT, stderr=subprocess.DEVNULL))
-        assert child[0].wait() == -signal.SIGKILL
+        kill_at(moment, "task1.run", server, *again)
         done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
         assert len(done) < 20
         assert not (broken / "predictions.jsonl").exists()
@@ -241,8 +240,7 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
         if moment > 8:  # the four under way may be lost, and no others
             assert stored >= moment - 4
         server.calls.clear()
-        result = run(*again, "--resume")
-        assert result.exit_code == 0, result.output
+        run(*again, "--resume", code=0)
         assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
@@ -269,27 +267,20 @@ def test_a_row_that_was_stored_but_not_kept_is_done_afresh(
     data = release(tmp_path / "release", [[f"I own {i} cups", "and a cup"] for i in range(5)])
     monkeypatch.setenv("DIES_ONCE", str(tmp_path / "mark"))
     out = tmp_path / "run"
-    words = (
-        *("--system", "tests.test_task1_run:DiesOnce", "--data", data, "--out", out),
-        *("--in-flight", 1),
-    )
-    first = subprocess.run(command(*words), cwd=ROOT, capture_output=True, check=False)
-    assert first.returncode == -signal.SIGKILL
+    system = "tests.test_task1_run:DiesOnce"
+    words = ("--system", system, "--data", data, "--out", out, "--in-flight", 1)
+    kit.python("-m", "task1.run", *words, cwd=ROOT, code=-signal.SIGKILL)
     assert [row["item"] for row in rows_of(out)] == ["s0__0", "s1__1"]
     before = MemoryStore(out / "memory.sqlite")
     assert len(before.memories("s2__2")) == 2
     before.close()
-    subprocess.run(command(*words, "--resume"), cwd=ROOT, check=True, capture_output=True)
+    kit.python("-m", "task1.run", *words, "--resume", cwd=ROOT)
     assert [len(row["memory_items"]) for row in rows_of(out, "predictions.jsonl")] == [2] * 5
     # Not those of before under new ids, and no trace of them in the history.
     again = rows_of(out)[2]["result"]
     assert [item["memory_id"] for item in again["memory_items"]] == ["m1", "m2"]
-    assert [
-        entry.operation.action for entry in MemoryStore(out / "memory.sqlite").history("s2__2")
-    ] == [
-        Action.ADD,
-        Action.ADD,
-    ]
+    history = MemoryStore(out / "memory.sqlite").history("s2__2")
+    assert [entry.operation.action for entry in history] == [Action.ADD, Action.ADD]
 
 
 def test_rows_do_not_hang_on_how_many_are_under_way(alpsbench: Path, tmp_path: Path) -> None:
@@ -318,8 +309,7 @@ def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
         return "refusal" if "I keep 3 bees" in call.prompt else "perfect"
 
     with scripted_server(remembers, refuses_bees) as server:
-        result = run(*words, "--base-url", server.url, "--json")
-        assert result.exit_code == 0, result.output
+        result = run(*words, "--base-url", server.url, "--json", code=0)
         summary = json.loads(result.stdout)
         failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
         assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
@@ -362,8 +352,7 @@ class Crashes(Turns):
 def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("--system", "tests.test_task1_run:Crashes", "--data", few(tmp_path), "--out", out)
-    result = run(*words)
-    assert result.exit_code == 0, result.output
+    run(*words, code=0)
     failed = summary_of(out)["rows"]["failed"]
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     line = 1 + lines.index('            raise KeyError("a fault\\nof its own")')
@@ -383,9 +372,9 @@ def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
         )
         [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
         one = (plan["tokens_in"] + plan["tokens_out"]) // 6
-        stopped = run(*words, "--max-tokens-total", one + 150)
-        assert stopped.exit_code == 2
-        assert "budget reached" in stopped.stderr
+        one_line_error(
+            run(*words, "--max-tokens-total", one + 150), "budget reached", after_notes=True
+        )
         sent = len(server.calls)
         assert 0 < sent < 12
         assert 0 < len(rows_of(out)) < 6
@@ -403,8 +392,7 @@ def test_a_dry_run_tells_calls_tokens_and_cost_and_sends_nothing(tmp_path: Path)
             *("--system", "mem0", "--data", few(tmp_path), "--out", out, *MODEL),
             *("--base-url", server.url, "--replies", tmp_path / "replies", "--prices", prices),
         )
-        planned = run(*words, "--dry-run", "--json")
-        assert planned.exit_code == 0, planned.output
+        planned = run(*words, "--dry-run", "--json", code=0)
         [plan] = json.loads(planned.stdout).values()
         assert (plan["calls"], plan["stored"]) == (6, 0)
         assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
@@ -430,9 +418,7 @@ def test_the_fingerprint_says_what_differs(tmp_path: Path) -> None:
         (("--seed", 1), "seed"),
         (("--limit", 2), "data.rows"),
     ):
-        result = run(*words, *more, "--resume")
-        assert result.exit_code == 2
-        assert field in result.stderr, (field, result.stderr)
+        one_line_error(run(*words, *more, "--resume"), field, after_notes=True)
     inputs = data / "dev" / "task1" / "model_input.jsonl"
     inputs.write_text(inputs.read_text().replace("bees", "fish"))
     assert "data.sha256" in run(*words, "--resume").stderr
@@ -474,11 +460,7 @@ def test_a_mistake_is_one_line(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert said in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
+    one_line_error(run(*words), said)
     assert not list(tmp_path.iterdir())
 
 
@@ -488,8 +470,9 @@ def test_data_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     lines = inputs.read_text().splitlines()
     inputs.write_text("\n".join([*lines, lines[0]]) + "\n")
     result = run("--system", "turns", "--data", data, "--out", tmp_path / "run")
-    assert result.exit_code == 2
-    assert "model_input.jsonl:7: benchmark_id `s0__0` appears twice" in result.stderr
+    one_line_error(
+        result, "model_input.jsonl:7: benchmark_id `s0__0` appears twice", after_notes=True
+    )
     result = run("--system", "turns", "--data", data.parent, "--split", "release")
     assert "no model_input.jsonl of task1" in result.stderr
 
@@ -500,10 +483,7 @@ def test_help_answers_without_heavy_libraries() -> None:
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "print([m for m in ('torch', 'openai', 'nltk', 'scipy', 'matplotlib') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert kit.python("-c", script, cwd=ROOT).stdout.strip() == "[]"
 
 
 def test_items_and_operations_as_json_can_be_read_back() -> None:

@@ -6,11 +6,11 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from indexes.language import language_of
 from memory_scoring import mean_score, similar_pairs
@@ -24,6 +24,7 @@ from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare_models, leaderboard, markdown, misordered
 from task1.score import app, score_file
+from tests import kit
 from tests.kit import one_line_error, write_lines
 from tests.scripted_server import Call, scripted_server
 
@@ -62,16 +63,14 @@ def predictions(path: Path, *rows: Sequence[JSON]) -> Path:
     return path
 
 
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, list(map(str, words)))
+run = partial(kit.run, app)
 
 
 def exact(tmp_path: Path, gold: Sequence[JSON], predicted: Sequence[JSON]) -> tuple[float, ...]:
     """Precision, recall and F1 of one session, by files and the command."""
     root = release(tmp_path / "data", [gold])
     path = predictions(tmp_path / "p.jsonl", predicted)
-    result = run(path, "--data", root, "--scorer", "exact", "--json")
-    assert result.exit_code == 0, result.output
+    result = run(path, "--data", root, "--scorer", "exact", "--json", code=0)
     found = json.loads(result.stdout)
     assert found["sessions"] == found["asked"] == 1
     return tuple(round(found[key], 4) for key in ("precision", "recall", "f1"))
@@ -194,8 +193,7 @@ def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]
     assert missing.endswith("p.jsonl:3: field `memory_items` is missing")
     assert null.endswith("p.jsonl:4: field `memory_items` must be a list, not NoneType")
     assert text.endswith("p.jsonl:5: field `memory_items` must be a list, not str")
-    result = run(path, "--data", root)
-    assert result.exit_code == 0
+    result = run(path, "--data", root, code=0)
     for said in (
         "2 of 8 sessions answered",
         "missing, no row: 2 (model_input lines 7, 8)",
@@ -386,8 +384,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
 
     with scripted_server(same_text, behaviour) as server:
         words = [*six, *judge_words(tmp_path, server.url, "a")]
-        result = run(*words)
-        assert result.exit_code == 0, result.output
+        result = run(*words, code=0)
         found = json.loads(result.stdout)
         assert (found["asked"], found["answered"], found["sessions"]) == (6, 6, 5)
         assert found["judge"]["unjudged"] == {"empty reply": 1}
@@ -433,8 +430,7 @@ def test_a_stopped_judge_goes_on_and_repeats_no_call(
         assert done.count(b"\n") == 3
         refused["on"] = False
         before = len(server.calls)
-        resumed = run(*broken, "--resume")
-        assert resumed.exit_code == 0, resumed.output
+        resumed = run(*broken, "--resume", code=0)
         asked_again = [call for call in server.calls[before:] if call.times > 2]
         assert all("Likes tea 3" in call.prompt for call in asked_again)
         names = ("a", "b")

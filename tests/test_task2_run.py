@@ -1,16 +1,12 @@
 """Task 2 as a run: what every system makes of given memories, and the ids that say so."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation
@@ -24,17 +20,17 @@ from recallbed.corpus.task2 import TASK2
 from task2.actions import UpdateAction
 from task2.run import app
 from task2.update import with_official_ids
-from tests.kit import ROOT, write_lines
+from tests import kit
+from tests.kit import one_line_error, write_lines
 from tests.scripted_memory import remembers
-from tests.scripted_server import Call, scripted_server
-from tests.test_task1_run import KEPT, MODEL, items_of, operations_of, rows_of, summary_of
+from tests.scripted_server import scripted_server
+from tests.test_task1_run import KEPT, MODEL, items_of, kill_at, operations_of, rows_of, summary_of
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
 BASELINES = ("copy", "replace", "turns", "gold-memory")
 
 
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [*map(str, words)])
+run = partial(kit.run, app)
 
 
 def release(folder: Path, memories: Sequence[tuple[str | None, str]], said: Sequence[str]) -> Path:
@@ -126,8 +122,7 @@ def test_the_baselines_run_on_the_sample_and_say_that_there_is_no_model(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("--system", system, "--json")
-    assert result.exit_code == 0, result.output
+    result = run("--system", system, "--json", code=0)
     assert "sample, not AlpsBench" in result.stderr
     summary = json.loads(result.stdout)
     assert summary["about"].startswith("no model: ")
@@ -169,10 +164,7 @@ def test_an_addition_takes_no_id_that_was_given() -> None:
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        (
-            ("m2", "m1"),
-            ("m2", "m1"),
-        ),  # not as systems number them
+        (("m2", "m1"), ("m2", "m1")),  # not as systems number them
         ((None, "m1"), ("m1", "m1")),  # missing: the number
         (("m1", "m1"), ("m1", "m1")),  # repeated, as the file has it
         (("", "  "), ("m1", "  ")),
@@ -275,26 +267,11 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
         told = (*words, "--base-url", server.url)
         assert run(*told, "--out", whole, "--replies", tmp_path / "other.sqlite").exit_code == 0
         every = len(server.calls)
-        server.calls.clear()
-        child: list[subprocess.Popen[bytes]] = []
-
-        def kill(call: Call) -> str:
-            if len(server.calls) >= 33 and child[0].poll() is None:
-                child[0].send_signal(signal.SIGKILL)
-            return "perfect"
-
-        server.choose = kill
-        again = [*map(str, (*told, "--out", broken, "--replies", replies))]
-        child.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "task2.run", *again], cwd=ROOT, stderr=subprocess.DEVNULL
-            )
-        )
-        assert child[0].wait() == -signal.SIGKILL
+        again = (*told, "--out", broken, "--replies", replies)
+        kill_at(33, "task2.run", server, *again)
         stored = len(ReplyCache(replies))
         server.calls.clear()
-        result = run(*again, "--resume")
-        assert result.exit_code == 0, result.output
+        run(*again, "--resume", code=0)
         assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
@@ -321,7 +298,5 @@ def test_a_mistake_ends_with_2(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    one_line_error(run(*words), said, after_notes=True)
     assert not list(tmp_path.iterdir())

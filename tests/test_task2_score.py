@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from memory_scoring import Pair
 from memory_scoring.score_options import ScoreOptions
@@ -28,6 +28,7 @@ from task2.actions import (
 )
 from task2.localisation import best_over_turns, localisation
 from task2.score import app, score_file
+from tests import kit
 from tests.kit import write_lines
 
 JSON = Any
@@ -71,8 +72,7 @@ def score(tmp_path: Path, *lists: Sequence[JSON], key: str = "memory_items", **h
     return score_file(ScoreOptions(tmp_path / "p.jsonl", root, **how)).to_json()
 
 
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, list(map(str, words)))
+run = partial(kit.run, app)
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -319,8 +319,7 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
         [{"benchmark_id": "q0", "memory_items": list(map(as_json, GOLD))}],
     )
     words = [tmp_path / "p.jsonl", "--data", root, "--retriever", "bm25"]
-    result = run(*words, "--set", "bm25.stem=false", "--json")
-    assert result.exit_code == 0, result.output
+    result = run(*words, "--set", "bm25.stem=false", "--json", code=0)
     found = json.loads(result.stdout)
     [place] = found["localisation"]
     assert (place["retriever"], place["scored"]) == ("bm25", 2)  # all sessions, answered or not

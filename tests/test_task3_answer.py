@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from memory_scoring.similarity import token_overlap
 from recallbed.corpus.material import gather
@@ -20,6 +21,7 @@ from recallbed.corpus.records import Memory
 from retrievers.base import Retriever
 from task3 import answer, score
 from task3.answer_run import ask, shuffled
+from tests import kit
 from tests.kit import WriteRelease, one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
 
@@ -67,15 +69,16 @@ def words(root: Path, server: ScriptedServer, out: Path, *more: str) -> list[str
     return [*chat, *data, *more]
 
 
-def run(root: Path, server: ScriptedServer, out: Path, *more: str) -> Result:
-    return CliRunner().invoke(answer.app, words(root, server, out, *more))
+def run(
+    root: Path, server: ScriptedServer, out: Path, *more: str, code: int | None = None
+) -> Result:
+    return kit.run(answer.app, *words(root, server, out, *more), code=code)
 
 
 def test_rows_are_official_and_score_as_any_others(
     root: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:
-    result = run(root, server, tmp_path / "run", "--json")
-    assert result.exit_code == 0, result.output
+    result = run(root, server, tmp_path / "run", "--json", code=0)
     summary = json.loads(result.stdout)
     assert (summary["attempted"], summary["answered"], summary["failed"]) == (12, 12, {})
     assert summary["recall_at_1"]["mean"] == summary["used_by_overlap"]["mean"] == 1.0
@@ -289,9 +292,13 @@ def test_pools_that_were_drawn_are_scored_too(
 
     with scripted_server(last) as script:
         out = tmp_path / "run"
-        result = CliRunner().invoke(
+        result = kit.run(
             answer.app,
-            [*words(root, script, out, "--json"), "--pools", "nested", "--distractors", "20"],
+            *words(root, script, out, "--json"),
+            "--pools",
+            "nested",
+            "--distractors",
+            "20",
         )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["recall_at_1"]["mean"] == 0.0
@@ -385,7 +392,7 @@ def test_faulty_options_are_one_line(
 
 
 def test_no_model_is_one_line(root: Path) -> None:
-    one_line_error(CliRunner().invoke(answer.app, ["--data", str(root)]), "--chat-model")
+    one_line_error(kit.run(answer.app, "--data", root), "--chat-model")
 
 
 # --- use ---
@@ -419,8 +426,7 @@ def predict(path: Path, reasons: dict[str, str], selected: str = "m2") -> Path:
     return path
 
 
-def scored(*more: str) -> Result:
-    return CliRunner().invoke(score.app, list(more))
+scored = partial(kit.run, score.app)
 
 
 def test_use_stands_beside_exact_match_with_its_own_counts(root: Path, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from judges.verdicts import Grades, Judged
 from memory_systems.base import Response, SystemFailure
@@ -34,6 +34,7 @@ from task4.gold_search import (
 )
 from task4.questions import questions_of, read_task4
 from task4.utilization import gold_memories
+from tests import kit
 from tests.kit import ROOT, one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, scripted_server
 
@@ -65,17 +66,14 @@ def fact(number: int, text: str) -> dict[str, Any]:
     return {**told, **rest, "emotion": None}
 
 
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(run_command.app, [*map(str, words)])
+run = partial(kit.run, run_command.app)
 
 
-def score(*words: Any) -> Result:
-    return CliRunner().invoke(score_command.app, [*map(str, words)])
+score = partial(kit.run, score_command.app)
 
 
 def scored(*words: Any) -> Any:
-    result = score(*words, "--json")
-    assert result.exit_code == 0, result.output
+    result = score(*words, "--json", code=0)
     return json.loads(result.stdout)
 
 
@@ -166,8 +164,7 @@ def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: P
     with scripted_server(answers) as server:
         words = ["--system", system, "--data", dev, "--out", out]
         model = ["--chat-model", "openai:scripted", *told(server, tmp_path)]
-        result = run(*words, *model, "--json")
-        assert result.exit_code == 0, result.output
+        result = run(*words, *model, "--json", code=0)
         rows, predicted = read_lines(out / "rows.jsonl"), read_lines(out / "predictions.jsonl")
         asked = read_task4(dev, "dev").rows
         assert len(asked) == 25
@@ -231,7 +228,7 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
     """A spy on all of the dev rows of persona awareness, whose input carries the gold."""
     Spy.seen.clear()
     user = ""
-    result = run(
+    run(
         "--system",
         "memory_systems.testing:Spy",
         "--data",
@@ -242,8 +239,8 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
         tmp_path / "run",
         "--in-flight",
         1,
+        code=0,
     )
-    assert result.exit_code == 0, result.output
     rows = read_task4(alpsbench, "dev", (1,), with_gold=True).rows
     assert {name for name, _ in Spy.seen} == {"open", "ingest", "respond"}
     seen: dict[str, str] = {}
@@ -397,8 +394,7 @@ def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
         kept = read_lines(tmp_path / "run" / "rows.jsonl")
         assert [row["item"] for row in kept] == [PA, PF, MANNER]
         hung = len(server.calls)
-        result = run(*words, "--out", tmp_path / "run", "--resume")
-        assert result.exit_code == 0, result.output
+        run(*words, "--out", tmp_path / "run", "--resume", code=0)
         bodies = [json.dumps(call.body, sort_keys=True) for call in server.calls]
         assert bodies.count(bodies[hung - 1]) == 2
         assert len(bodies) == len(set(bodies)) + 1  # but for the one that hung
@@ -828,8 +824,7 @@ def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None
 
 def test_the_sample_is_named_as_such(tmp_path: Path) -> None:
     """No data, no model: everything runs, and says what it is."""
-    result = run("--system", "extractive", "--limit", 3, "--out", tmp_path / "run")
-    assert result.exit_code == 0, result.output
+    result = run("--system", "extractive", "--limit", 3, "--out", tmp_path / "run", code=0)
     assert "not AlpsBench" in result.stdout
     assert "no model" in result.stdout
     shown = score(tmp_path / "run").stdout

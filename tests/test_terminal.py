@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from typer import Typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import analysis.compare
 import analysis.curves
@@ -33,6 +33,7 @@ from memory_systems.store import MemoryStore
 from recallbed.corpus.records import MemoryItem
 from recallbed.harness.progress import progress
 from recallbed.harness.terminal import note, one_line, say, say_json, visible
+from tests import kit
 from tests.kit import ROOT, WriteRelease, write_lines
 from tests.test_task2_score import GOLD, as_json
 from tests.test_task2_score import release as task2_release
@@ -112,7 +113,7 @@ def test_everything_is_printed_by_one_module() -> None:
 
 
 def run(app: Typer, *words: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, list(map(str, words)))
+    result = kit.run(app, *words)
     assert result.exit_code == code, (result.output, result.exception)
     assert isinstance(result.exception, SystemExit | None)
     assert not UNSAFE.search(result.output), ascii(result.output)
@@ -268,7 +269,7 @@ WORDS: dict[str, Callable[[], list[str]]] = {
 
 @pytest.mark.parametrize("what", WORDS)
 def test_a_mistake_in_hostile_words_is_told_without_a_traceback(place: Path, what: str) -> None:
-    result = CliRunner().invoke(task3.sweep.app, WORDS[what]())
+    result = kit.run(task3.sweep.app, *WORDS[what]())
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.output)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from analysis.compare import app as compare_app
 from analysis.metrics import (
@@ -23,7 +22,8 @@ from analysis.tables import build_table, remarks
 from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
 from task3.sweep_run import Outcome, run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config
 
 
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
@@ -59,7 +59,7 @@ def test_rows_are_kept_so_that_any_mean_can_be_remade(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
-    rows = [json.loads(line) for line in (run.path / "rows.jsonl").read_text().splitlines()]
+    rows = rows_of(run.path)
     recalls = [recall_at(1, row["above"], row["tied"]) for row in rows]
     assert len(rows) == 5
     assert run.summary["cells"][0]["recall"]["1"]["mean"] == pytest.approx(sum(recalls) / 5)
@@ -74,16 +74,15 @@ def test_other_queries_are_refused(other: list[str]) -> None:
         paired({"q1": 1.0, "q2": 0.0}, dict.fromkeys(other, 1.0))
 
 
-def compare(*words: str) -> Any:
-    return CliRunner().invoke(compare_app, [*words, "--json"])
+def compare(*words: str, code: int | None = None) -> Any:
+    return kit.run(compare_app, *words, "--json", code=code)
 
 
 def test_the_command_says_no_difference_of_a_run_and_itself(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     run = sweep(write_release(pools(8, 5)), tmp_path / "run", "random", distractors=(4,)).path
-    result = compare(str(run), str(run), "--k", "1")
-    assert result.exit_code == 0
+    result = compare(str(run), str(run), "--k", "1", code=0)
     [found] = json.loads(result.stdout)
     assert (found["verdict"], found["difference"], found["p"]) == (None, 0.0, 1.0)
     assert found["reason"] == "no difference on any query"
@@ -94,9 +93,7 @@ def test_the_command_refuses_other_queries(write_release: WriteRelease, tmp_path
     root = write_release(pools(8, 5))
     few = sweep(root, tmp_path / "few", "random", distractors=(4,), limit=4).path
     all_ = sweep(root, tmp_path / "all", "random", distractors=(4,)).path
-    result = compare(str(few), str(all_), "--k", "1")
-    assert result.exit_code == 2, result.stdout
-    assert result.stderr.count("\n") == 1
+    one_line_error(compare(str(few), str(all_), "--k", "1"))
 
 
 def test_the_command_refuses_other_pools(write_release: WriteRelease, tmp_path: Path) -> None:
@@ -104,9 +101,7 @@ def test_the_command_refuses_other_pools(write_release: WriteRelease, tmp_path: 
     options: dict[str, Any] = {"distractors": (12,), "pools": "nested"}
     one = sweep(root, tmp_path / "one", "random", pool_seeds=(0,), **options).path
     two = sweep(root, tmp_path / "two", "random", pool_seeds=(1,), **options).path
-    result = compare(str(one), str(two), "--k", "1")
-    assert result.exit_code == 2
-    assert "not the same pools" in result.stderr
+    one_line_error(compare(str(one), str(two), "--k", "1"), "not the same pools", after_notes=True)
 
 
 # K past the end, hidden ceilings, chance.
@@ -172,12 +167,8 @@ def test_recall_past_the_end_of_the_list_is_marked(
     root = write_release(pools(4, 12))
     run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(5, 11, 12, 20))
     recall = run.summary["cells"][0]["recall"]
-    assert {k: figures["trivial"] for k, figures in recall.items()} == {
-        "5": False,
-        "11": False,
-        "12": True,
-        "20": True,
-    }
+    trivial = {k: figures["trivial"] for k, figures in recall.items()}
+    assert trivial == {"5": False, "11": False, "12": True, "20": True}
     text = "\n".join(remarks(run.report))
     assert "R@20 is trivial" in text
     assert "R@11 is trivial" not in text
@@ -266,7 +257,6 @@ def test_a_sweep_of_nothing_but_trivial_ks_still_says_so(
 ) -> None:
     root = write_release(pools(3, 5))
     words = ["--retriever", "constant", "--data", str(root), "--distractors", "4", "--k", "5,50"]
-    result = CliRunner().invoke(sweep_app, [*words, "--out", str(tmp_path / "run")])
-    assert result.exit_code == 0
+    result = kit.run(sweep_app, *words, "--out", tmp_path / "run", code=0)
     assert "R@5 is trivial" in result.stderr
     assert "R@50 is trivial" in result.stderr

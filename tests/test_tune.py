@@ -4,12 +4,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 from recallbed.corpus.material import gather
 from recallbed.corpus.records import Memory
@@ -24,7 +24,8 @@ from task3.folds import folds_of
 from task3.grid import configured, parse_grid
 from task3.order_check import SAMPLE
 from task3.tuning import tune as fit
-from tests.kit import WriteRelease
+from tests import kit
+from tests.kit import WriteRelease, one_line_error
 
 ANIMALS = ("cat", "dog", "horse", "parrot", "rabbit", "hamster", "turtle", "goat")
 PLACES = ("garden", "kitchen", "office", "cellar", "attic", "barn")
@@ -70,8 +71,7 @@ def release(write_release: WriteRelease) -> Path:
     return write_release(rows)
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(tune.app, words, catch_exceptions=False)
+run = partial(kit.run, tune.app)
 
 
 def words(release: Path, out: Path, *more: str) -> list[str]:
@@ -228,8 +228,7 @@ def test_nothing_left_to_tune_on_is_an_error(release: Path) -> None:
 
 def test_a_table_and_a_file_with_its_provenance(release: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned.json"
-    done = run(*words(release, out, *HYBRID, "--grid", "h.weights=0.5,0.5/0.9,0.1"))
-    assert done.exit_code == 0, done.output
+    done = run(*words(release, out, *HYBRID, "--grid", "h.weights=0.5,0.5/0.9,0.1"), code=0)
     assert len(re.findall(r"<- chosen", done.stdout)) == 1
     assert "cross-validated - bm25 at 4:" in done.stdout
     assert "cross-validated - as given at 4:" in done.stdout
@@ -273,10 +272,7 @@ def test_bm25_is_tuned_alone(release: Path, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(
     release: Path, tmp_path: Path, more: list[str], message: str
 ) -> None:
-    done = run(*words(release, tmp_path / "t.json", *more))
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.strip().count("\n") == 0
+    one_line_error(run(*words(release, tmp_path / "t.json", *more)), message)
     assert not (tmp_path / "t.json").exists()
 
 
@@ -293,10 +289,7 @@ def test_a_file_is_not_replaced_unless_asked(release: Path, tmp_path: Path) -> N
 
 def swept(release: Path, out: Path, *more: str) -> dict[str, float]:
     data = ["--data", str(release), "--pools", "released", "--distractors", "4", "--store", "none"]
-    done = CliRunner().invoke(
-        sweep.app, [*data, "--out", str(out), *more, "--json"], catch_exceptions=False
-    )
-    assert done.exit_code == 0, done.stderr
+    done = kit.run(sweep.app, *data, "--out", out, *more, "--json", code=0)
     summary = json.loads(done.stdout)
     return {
         **{cell["retriever"]: cell["recall"]["1"]["mean"] for cell in summary["cells"]},
@@ -339,12 +332,9 @@ def test_a_hybrid_of_a_fitted_leg_is_fitted(release: Path, tuned: Path, tmp_path
 def test_predict_takes_it_too(release: Path, tuned: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.jsonl"
     more = [*LEGS, "--set", f"@{tuned}", "--data", str(release), "--out", str(out)]
-    done = CliRunner().invoke(predict.app, [*more, "--label", "h"], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
+    kit.run(predict.app, *more, "--label", "h", code=0)
     assert len(out.read_text("utf-8").splitlines()) == 40
-    refused = CliRunner().invoke(predict.app, [*more, "--label", "x"], catch_exceptions=False)
-    assert refused.exit_code == 2
-    assert "--label x" in refused.stderr
+    one_line_error(kit.run(predict.app, *more, "--label", "x"), "--label x", after_notes=True)
 
 
 FILE = SettingsFile({"bm25": "bm25"}, {"bm25": {"k1": "0.3", "b": "0.1"}}, "rows", {})
@@ -432,7 +422,7 @@ def test_a_settings_file_runs_no_code_unless_it_is_allowed(
     write_settings(file, SettingsFile({"h": name}, {"h": {key: value}}, "0" * 64, {}))
     words = ["--retriever", f"h={name}", "--set", f"@{file}", "--data", str(release)]
     words += ["--distractors", "2", "--k", "1", "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(sweep.app, words)
+    result = kit.run(sweep.app, *words)
     assert result.exit_code == 2
     assert f"--set @FILE: sets h.{key}={value}, which runs the code of `theirs:Leg`" in (
         result.stderr.replace("\n", " ")
@@ -440,8 +430,7 @@ def test_a_settings_file_runs_no_code_unless_it_is_allowed(
     assert "--allow-code" in result.stderr
     assert not (tmp_path / "was_run").exists()
     for more in (["--allow-code"], ["--set", f"h.{key}={value}", "--overwrite"]):
-        result = CliRunner().invoke(sweep.app, [*words, *more])
-        assert result.exit_code == 0, result.output
+        result = kit.run(sweep.app, *words, *more, code=0)
     assert (tmp_path / "was_run").exists()
 
 

@@ -6,21 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from recallbed.corpus.validate import SHOWN, app
-from tests.kit import ROOT, write_lines
-from tests.test_tracks import INPUT, REFERENCE, edit, objects, write_track
+from tests.kit import ROOT, one_line_error, read_lines, run, write_lines
+from tests.test_tracks import INPUT, REFERENCE, edit, write_track
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 
 
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+command = partial(run, app)
 
 
 def as_json(*arguments: object) -> dict[str, Any]:
@@ -47,8 +46,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_a_clean_file(own: Path) -> None:
-    result = command(own)
-    assert result.exit_code == 0
+    result = command(own, code=0)
     assert result.stdout.splitlines() == [
         "own/my.jsonl: 4 rows, 3 with gold, 0 faults",
         "1 tracks, 4 rows, 0 faults",
@@ -200,7 +198,7 @@ def only_fault(root: Path) -> str:
 
 def rename_gold(folder: Path, line: int) -> None:
     """Another text for the gold, in the pool and in the reference alike."""
-    reference = objects(folder / REFERENCE)[line - 1]
+    reference = read_lines(folder / REFERENCE)[line - 1]
     old = reference["gold"]["selected_memory"]["value"]
     for name in (INPUT, REFERENCE):
         lines = (folder / name).read_text("utf-8").split("\n")
@@ -218,7 +216,7 @@ def test_the_same_queries_at_two_sizes_are_clean(sizes: Path) -> None:
 def test_another_query_is_a_fault_at_the_larger_size(sizes: Path) -> None:
     place = sizes / "dev" / "task3" / "d300" / INPUT
     edit(place, 2, lambda row: row["input"].update(query="another question"))
-    name = objects(place)[1]["benchmark_id"]
+    name = read_lines(place)[1]["benchmark_id"]
     fault = only_fault(sizes)
     assert fault == f"{place}:2: `{name}` has another query or gold than in task3/d100"
 
@@ -233,7 +231,7 @@ def test_another_gold_is_a_fault_at_the_larger_size(sizes: Path) -> None:
 
 def test_the_order_of_rows_and_the_place_of_the_gold_may_differ(sizes: Path) -> None:
     place = sizes / "dev" / "task3" / "d300" / INPUT
-    write_lines(place, objects(place)[::-1])
+    write_lines(place, read_lines(place)[::-1])
     edit(place, 1, lambda row: row["input"]["candidate_memories"].reverse())
     assert as_json(sizes)["fault_count"] == 0
 
@@ -267,7 +265,9 @@ def test_the_sweep_refuses_what_the_validator_faults(sizes: Path, tmp_path: Path
     rename_gold(folder, 3)
     words = ["--retriever", "overlap", "--data", str(sizes), "--pools", "released"]
     words += ["--distractors", "300", "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(sweep_app, words)
-    assert result.exit_code == 2
-    assert "has another query or gold than in d100" in result.stderr
-    assert f"{folder / INPUT}:3: " in result.stderr
+    one_line_error(
+        run(sweep_app, *words),
+        "has another query or gold than in d100",
+        f"{folder / INPUT}:3: ",
+        after_notes=True,
+    )

@@ -1,12 +1,10 @@
 """task3/pool_scoring.py: several processes give the bytes of one, and never hang."""
 
 import multiprocessing
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,9 @@ from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
 from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease, one_line_error, sweep_config
 
-HANG = 120  # seconds after which a process that should have ended has hung
 SUBJECTS = ["tea", "绿茶", "the sea", "chess", "la montaña", "old maps", "snow", "jazz"]
 
 
@@ -53,15 +51,7 @@ def sweep(release: Path, out: Path, retriever: str, workers: int, *settings: str
     return (out / "rows.jsonl").read_bytes()
 
 
-def python(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+python = partial(kit.python, code=None)
 
 
 def scorer_of(retriever: Retriever, release: Path) -> tuple[Scorer, list[list[PoolKey]]]:
@@ -206,9 +196,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_error(
     words += ["--out", "run", "--workers"]
     done = python("-m", "task3.sweep", *words, 2, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert f"{name}: a worker process died" in line
-    assert "--workers 1" in line
+    one_line_error(done, f"{name}: a worker process died", "--workers 1", after_notes=True)
     if name == "NeverArrives":
         assert "cannot be thawed here" in done.stderr
     again = python("-m", "task3.sweep", *words, 1, "--resume", cwd=tmp_path)
