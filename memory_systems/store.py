@@ -209,9 +209,8 @@ class MemoryStore(SqliteFile):
             " ORDER BY added",
             [user.number],
         ).fetchall()
-        for *values, crc in rows:
-            if crc != check_of(*values):
-                raise self._damage(f"a memory of {user.name}")
+        if any(crc != check_of(*values) for *values, crc in rows):
+            raise self._damage(f"a memory of {user.name}")
         items = {item.id: item for item in (self._item(row[3]) for row in rows)}
         if sum(row[4] for row in rows) != user.held or len(items) != len(rows):
             raise self._damage(f"the memories of {user.name}")
@@ -231,9 +230,8 @@ class MemoryStore(SqliteFile):
             " WHERE user = ? AND number > ? ORDER BY number",
             [user.number, after],
         ).fetchall()
-        for *values, crc in rows:
-            if crc != check_of(*values):
-                raise self._damage(f"an operation of {user.name}")
+        if any(crc != check_of(*values) for *values, crc in rows):
+            raise self._damage(f"an operation of {user.name}")
         if [row[1] for row in rows] != list(range(after + 1, user.operations + 1)):
             raise self._damage(f"the operations of {user.name}")
         return [

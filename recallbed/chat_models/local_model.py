@@ -243,6 +243,7 @@ class LocalModel(ChatModel, TokenScorer):
         the vocabulary: each is up to a half of the work.
         """
         import torch
+        from transformers import DynamicCache
 
         model = self._loaded
         shared = _shared(inputs, min(place for _, place, _ in wanted))
@@ -255,7 +256,8 @@ class LocalModel(ChatModel, TokenScorer):
         lines, places, tokens = torch.tensor(wanted).T
         with torch.inference_mode():
             if shared:
-                past = self._read(ids[:1, :shared], mask[:1, :shared], _cache_of(model))[1]
+                empty = DynamicCache(config=model.config)
+                past = self._read(ids[:1, :shared], mask[:1, :shared], empty)[1]
                 past.batch_repeat_interleave(len(inputs))
                 states = self._read(ids[:, shared:], mask, past)[0][lines, places - shared]
             else:
@@ -469,12 +471,6 @@ def _shared(inputs: Sequence[tuple[int, ...]], most: int) -> int:
     alike = next((i for i, token in enumerate(first) if token != last[i]), len(first) - 1)
     alike = min(alike, most)
     return alike if len(inputs) > 1 and alike >= WORTH_SHARING else 0
-
-
-def _cache_of(model: Any) -> Any:
-    from transformers import DynamicCache
-
-    return DynamicCache(config=model.config)
 
 
 def _missing() -> UserError:

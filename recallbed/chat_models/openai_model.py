@@ -38,7 +38,14 @@ from recallbed.chat_models.sent_options import (
     at_temperature,
     temperature_setting,
 )
-from recallbed.chat_models.structured import Ask, RawReply, converse, replay, strict_schema
+from recallbed.chat_models.structured import (
+    Ask,
+    Conversation,
+    RawReply,
+    converse,
+    replay,
+    strict_schema,
+)
 from recallbed.chat_models.tokens import estimate_messages, estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.progress import call_made
@@ -217,9 +224,8 @@ class OpenAIModel(ChatModel):
         if cache is None:
             return None
         request = self._as_sent(request)
-        known = self._known_rung(request)
-        conversation = converse(request, _rungs_from(known), settled=known is not None)
-        return replay(conversation, lambda ask: self._stored(request, ask))
+        known = None if request.schema is None else cache.rung(self._rung_key(request))
+        return replay(_conversation(request, known), lambda ask: self._stored(request, ask))
 
     def open(self) -> None:
         """Start the client. Raises UserError for proxies or certificates that it can't use."""
@@ -308,7 +314,7 @@ class OpenAIModel(ChatModel):
         self, engine: _Engine, batch: _Batch, request: Request, settled: Rung | None
     ) -> tuple[Reply | Failure, Rung | None]:
         """The answer, and the rung at which it was found."""
-        conversation = converse(request, _rungs_from(settled), settled=settled is not None)
+        conversation = _conversation(request, settled)
         ask = next(conversation)
         while True:
             came = await self._reply(engine, batch, request, ask)
@@ -327,11 +333,6 @@ class OpenAIModel(ChatModel):
             if stored is not None:
                 engine.rungs[place] = stored
         return engine.rungs.get(place)
-
-    def _known_rung(self, request: Request) -> Rung | None:
-        if request.schema is None or self._cache is None:
-            return None
-        return self._cache.rung(self._rung_key(request))
 
     def _rung_key(self, request: Request) -> bytes:
         # A server may take one schema and refuse another, so each is tried.
@@ -557,9 +558,10 @@ class OpenAIModel(ChatModel):
         return sent
 
 
-def _rungs_from(settled: Rung | None) -> tuple[Rung, ...]:
-    """The whole ladder, or what of it is left from the rung that is known to work."""
-    return LADDER if settled is None else LADDER[LADDER.index(settled) :]
+def _conversation(request: Request, settled: Rung | None) -> Conversation:
+    """The conversation over the whole ladder, or from the rung that is known to work."""
+    rungs = LADDER if settled is None else LADDER[LADDER.index(settled) :]
+    return converse(request, rungs, settled=settled is not None)
 
 
 def _schema(request: Request) -> JSON:

@@ -273,18 +273,14 @@ def open_run(
         _keep_late_code(folder, loaded)
     except BaseException:
         if path in new and (folder is None or not folder.rows):
-            _remove(new)  # a first try that failed leaves nothing behind
+            # A first try that failed leaves nothing behind; parents made for it go if empty.
+            shutil.rmtree(new[0], ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for above in new[1:]:
+                    above.rmdir()
         raise
     finally:
         lock.release()
-
-
-def _remove(new: Sequence[Path]) -> None:
-    """Remove a run's folder and those above it that were made for it, if these are empty."""
-    shutil.rmtree(new[0], ignore_errors=True)
-    with contextlib.suppress(OSError):
-        for folder in new[1:]:
-            folder.rmdir()
 
 
 def _keep_late_code(folder: RunFolder, loaded: Collection[str]) -> None:

@@ -171,15 +171,8 @@ class SqliteFile:
 
         With a plain BEGIN, all that is read is of one moment.
         """
-        with self._using() as connection:
-            try:
-                connection.execute(begin)
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # a full disk has rolled it back already
-                    connection.execute("ROLLBACK")
-                raise
+        with self._using() as connection, _all_or_none(connection, begin):
+            yield connection
 
     def _complaint(self, what: str) -> UserError:
         return self.kind.error(f"{self.path}: {what} {self.kind.instead}")
@@ -260,8 +253,6 @@ class SqliteFile:
                 busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
                 if not busy or time.monotonic() > latest:
                     raise
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 time.sleep(0.01)
 
     def _admit(self, connection: sqlite3.Connection) -> None:
@@ -278,13 +269,12 @@ class SqliteFile:
             what = "a Git LFS pointer" if pointer else "no database"
             raise self._complaint(f"cannot be used: {what}, not {self._a_kind}. Give") from None
         if version is None:
-            connection.execute("BEGIN IMMEDIATE")
-            if self._version(connection) is None:  # else another process was first
-                for statement in self.kind.tables.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {self.kind.application_id}")
-                connection.execute(f"PRAGMA user_version = {self.kind.schema}")
-            connection.execute("COMMIT")
+            with _all_or_none(connection):
+                if self._version(connection) is None:  # else another process was first
+                    for statement in self.kind.tables.split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA application_id = {self.kind.application_id}")
+                    connection.execute(f"PRAGMA user_version = {self.kind.schema}")
         elif version < self.kind.schema:
             self._upgrade(connection)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -292,19 +282,13 @@ class SqliteFile:
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         """From an older schema to this one, whole or not at all."""
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _all_or_none(connection):
             version = self._version(connection)  # another process may have been first
             assert version is not None
             for older in range(version, self.kind.schema):
                 for statement in self.kind.upgrades[older].split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.kind.schema}")
-            connection.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
 
     def _version(self, connection: sqlite3.Connection) -> int | None:
         """The schema, None of an empty database.
@@ -331,6 +315,18 @@ class SqliteFile:
     @property
     def _a_kind(self) -> str:
         return f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
+
+
+@contextmanager
+def _all_or_none(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _report(damaged: Counter[Path], again: str) -> None:

@@ -50,21 +50,15 @@ class TextTable:
             for column in zip(self.columns, *self.rows, strict=True)
         ]
         blocks = self._blocks(widths, width)
-        found = wrapped(self.title, width)
-        for block in [self._upright()] if blocks is None else blocks:
-            found.append("")
-            if blocks is None:
-                found += self._records(width)
-            else:
-                found += self._grid(block, widths)
-        return found
-
-    def _upright(self) -> list[int]:
-        return list(range(len(self.columns)))
+        parts = (
+            [self._records(width)] if blocks is None else [self._grid(b, widths) for b in blocks]
+        )
+        return [*wrapped(self.title, width), *(line for part in parts for line in ("", *part))]
 
     def _blocks(self, widths: Sequence[int], width: int | None) -> list[list[int]] | None:
         """The columns of each block; None if the keys leave no room for some column."""
-        keys, others = self._upright()[: self.keys], self._upright()[self.keys :]
+        columns = range(len(self.columns))
+        keys, others = columns[: self.keys], columns[self.keys :]
         blocks = [[*keys]]
         for column in others:
             if width is not None and _total(widths, [*blocks[-1], column]) > width:
