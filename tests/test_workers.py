@@ -166,13 +166,13 @@ def test_a_retriever_that_cannot_be_pickled(release: Path, tmp_path: Path, name:
 
 
 MINE = """\
-import multiprocessing, os
+import multiprocessing, os, sys
 from retrievers import Retriever
 
 class Dies(Retriever):
     def score(self, query, pool):
         if "day 5" in query and multiprocessing.parent_process() is not None:
-            print("last words", flush=True)
+            print("last words", file=sys.stderr, flush=True)
             os._exit(3)
         return [len(memory.text) for memory in pool]
 

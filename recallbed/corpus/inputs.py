@@ -78,7 +78,7 @@ def read_inputs(
             fields = Fields(path, line, repairs)
             row = track.read(value, fields)
             if row.benchmark_id in rows:
-                raise fields.fault(f"benchmark_id `{row.benchmark_id}` stands twice")
+                raise fields.fault(f"benchmark_id `{row.benchmark_id}` appears twice")
             rows[row.benchmark_id] = row
         sha256 = digest.hexdigest()
     return Inputs(
