@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import kit
 from tests.kit import ROOT, WriteRelease
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# No test depends on how fast the machine is.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the process above them made
     # Never the user's own store; commands that the tests start share one.
     _cache = tempfile.TemporaryDirectory(prefix="recallbed-tests-")
