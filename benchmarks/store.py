@@ -28,7 +28,7 @@ def sweep(data: Path, place: Path, out: str, more: Sequence[str]) -> tuple[float
     code = (
         "import sys, atexit\n"
         "atexit.register(lambda: print('torch' in sys.modules))\n"
-        "from task3.sweep import main; main()"
+        "from task3.sweep import app; app()"
     )
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
