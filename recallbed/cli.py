@@ -16,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from recallbed.harness.app import App, Group
+from recallbed.harness.terminal import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from recallbed import __version__
 
-        typer.echo(f"recallbed {__version__}")
+        say(f"recallbed {__version__}")
         raise typer.Exit
 
 

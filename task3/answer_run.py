@@ -259,7 +259,7 @@ def _result(
 def _stored_id(row: Task3Row, text: str) -> str:
     """The id in the query's own file; for a memory that was drawn into the pool a name of ours.
 
-    A text that stands there under several ids is one memory, for which the smallest stands.
+    A text that has several ids there is one memory, and gets the smallest of them.
     """
     ids = [name for name, m in zip(row.memory_ids, row.candidates, strict=True) if m.text == text]
     return min(ids) if ids else "drawn:" + hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -207,7 +207,7 @@ def run_page(page: Path, folder: Path, slow: bool) -> int:
     """Run the page's blocks in order; return how many commands ran.
 
     Raises AssertionError for a command that fails, or if its output has no line that begins like a
-    line of the `text` block that follows ("..." stands for what is left out).
+    line of the `text` block that follows ("..." marks what is left out).
     """
     ran = 0
     with page_folder(page, folder):

@@ -108,7 +108,7 @@ _FORKS.set_forkserver_preload(
         *("task3.sweep", "task3.sweep_run", "analysis.curves", "analysis.pictures", "pydoc"),
         *("indexes.embedding_store", "pydantic.main", "retrievers.bm25", "numpy.random"),
         *("matplotlib.backends.backend_agg", "matplotlib.figure", "PIL.Image"),
-        *("typer.rich_utils", "recallbed.harness.cli", "stop_words"),
+        *("typer.rich_utils", "recallbed.harness.app", "stop_words"),
     ]
 )
 
@@ -216,7 +216,7 @@ def sweep_config(
 ) -> SweepConfig:
     """A `SweepConfig` of flat arguments, named like the fields of the options it holds.
 
-    `on_existing` stands for the flags of `RunOptions`; without `store` there is none.
+    `on_existing` sets the flags of `RunOptions`; without `store` there is none.
     """
 
     def some(*names: str) -> dict[str, Any]:

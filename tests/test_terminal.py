@@ -31,8 +31,10 @@ import task3.tune
 from memory_systems.base import Action, Operation
 from memory_systems.store import MemoryStore
 from recallbed.corpus.records import MemoryItem
+from recallbed.harness import terminal
 from recallbed.harness.progress import progress
 from recallbed.harness.terminal import note, one_line, say, say_json, visible
+from recallbed.packages import own_packages
 from tests import kit
 from tests.kit import ROOT, WriteRelease, write_lines
 from tests.test_task2_score import GOLD, as_json
@@ -41,10 +43,6 @@ from tests.test_task2_score import release as task2_release
 # Console markup that closes nothing, an emoji code, ANSI escapes in both forms, bidirectional
 # controls, line separators.
 HOSTILE = "[/direct][bold :smile: \x1b[31m\x9b31m \u202eabc\u2066\u200f\u061c \u2028\u2029\x07 {}"
-PACKAGES = (
-    *("analysis", "chat_models", "corpus", "harness", "indexes", "judge", "memory"),
-    *("retrievers", "task1", "task2", "task3", "task4"),
-)
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -101,9 +99,9 @@ def test_the_progress_bar_takes_no_markup(monkeypatch: pytest.MonkeyPatch) -> No
 def test_everything_is_printed_by_one_module() -> None:
     """What prints on its own could print text from outside as it comes."""
     printing = {"print", "echo", "secho", "Console"}
-    for package in PACKAGES:
+    for package in own_packages():
         for path in (ROOT / package).rglob("*.py"):
-            if path == ROOT / "harness" / "terminal.py":
+            if path == Path(terminal.__file__):
                 continue
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Call):

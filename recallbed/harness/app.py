@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of, users_place
 from recallbed.harness.options import flatten
-from recallbed.harness.terminal import DEBUG, debugging, note, one_line
+from recallbed.harness.terminal import DEBUG, debugging, note, one_line, say
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has its own click, or click's
 NOTHING = "nothing was written"
@@ -101,7 +101,7 @@ class _OneLine:
             if not standalone_mode:
                 raise
             if type(error).__name__ == "NoArgsIsHelpError":
-                typer.echo(error.ctx.get_help())  # type: ignore[attr-defined]
+                say(*error.ctx.get_help().splitlines())  # type: ignore[attr-defined]
             else:
                 note(f"error: {_usage_fault(error)}")
             raise SystemExit(2) from None

@@ -38,7 +38,7 @@ Seed = Annotated[
 
 _Values = Mapping[str, Any]
 _Options = tuple[list[inspect.Parameter], Callable[[_Values], Any]]
-"""Typer's parameters, and a function from their values to the one value they stand for."""
+"""Typer's parameters, and a function from their values to the option or dataclass."""
 
 
 @dataclass(frozen=True, slots=True)
