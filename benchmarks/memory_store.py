@@ -6,7 +6,7 @@
 
 Each store is a file, and each add and update a transaction of its own that is on the disk when it
 returns, unless it says otherwise. An update reads the user's memories first, as a memory system
-does. A search is `memory_systems.search.rank`, k = 10, over the stored memories. "Opened"
+does. A search is `memory_systems.attempt.rank`, k = 10, over the stored memories. "Opened"
 is a process's first: the store reads all memories, and the retriever makes the terms of all texts
 or reads their vectors from the embedding store. That was filled beforehand (`--vectors` keeps it)
 with the texts up to the largest size: new queries and added memories are encoded by the model.
@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
+from memory_systems.attempt import rank
 from memory_systems.base import Action, Operation
-from memory_systems.search import rank
 from memory_systems.store import MemoryStore
 from recallbed.corpus import sample_root
 from recallbed.corpus.dataset import load_dataset

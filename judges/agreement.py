@@ -13,7 +13,7 @@ from recallbed.harness.app import App
 from recallbed.harness.options import AsJson, Seed
 
 if TYPE_CHECKING:
-    from judges.measures import Floats
+    from judges.summary import Floats
     from judges.verdict_file import VerdictFile
 
 app = App()
@@ -36,7 +36,7 @@ def compare_raters(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) ->
     import numpy as np
 
     from analysis.statistics import RESAMPLES, Bootstrap
-    from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
+    from judges.summary import cohen_kappa, f1, quadratic_kappa, spearman
     from recallbed.errors import UserError
 
     both = sorted(a.items & b.items)

@@ -1,8 +1,8 @@
-"""Task 4: how an answer uses what is known of the user, in six dimensions.
+"""Judges of answers: whether a memory was used (task 3), and six dimensions of use (task 4).
 
-Five are yes or no; emotional intelligence is three grades from 1 to 5, asked for in Chinese where
-the question is Chinese and in English otherwise. What each dimension means is the benchmark's
-(AlpsBench, arXiv 2603.26680, section 2.4); the wording of the prompts is ours.
+Of the dimensions five are yes or no; emotional intelligence is three grades from 1 to 5, asked for
+in Chinese if the question is Chinese and in English otherwise. AlpsBench defines the dimensions
+(arXiv 2603.26680, section 2.4); the wording of the prompts is ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from indexes.language import language_of
 from judges.prompt import JudgePrompt, Number, YesOrNo, is_yes, read_prompt
-from judges.verdicts import MISSING_GRADE, Grades, Verdict
+from judges.verdicts import MISSING_GRADE, Grades, Judged, Verdict
 from judges.voting import Ballot, JudgeQuestion, Vote, ask_judge, lower_median, majority
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.fence import one_line
@@ -25,6 +25,40 @@ DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
 """Persona awareness; preference following, of content and of manner; virtual-reality awareness;
 constraint following; emotional intelligence."""
 _VERSION = "v1"
+
+
+class UsedMemoryJudge:
+    """Says whether a selected memory was used in an answer or its reason.
+
+    `votes` is how often the model is asked; see `judges.voting`. An instance keeps nothing between
+    calls, so threads may share it.
+    """
+
+    def __init__(self, chat: ChatModel, votes: int = 1) -> None:
+        self._ballot: Ballot[bool] = Ballot(chat, votes, YesOrNo, majority)
+        self._prompt = read_prompt("used_memory.v1")
+
+    def question(
+        self, query: str, answer: str, reason: str, memory_text: str
+    ) -> JudgeQuestion[bool]:
+        """What is sent in a batch (`judges.voting.ask_all`). A blank memory is unused: no call."""
+        if not memory_text.strip():
+            return JudgeQuestion((), lambda answers: Judged(False, prompt=self._prompt.identity))
+        material = {
+            "USER'S QUESTION": query,
+            "SELECTED MEMORY": memory_text,
+            "ANSWER": answer,
+            "REASON GIVEN FOR IT": reason,
+        }
+        return self._ballot.question(self._prompt, self._prompt.messages(material), is_yes)
+
+    def __call__(self, query: str, answer: str, reason: str, memory_text: str) -> Verdict[bool]:
+        """One verdict, True for used."""
+        return ask_judge(self._ballot.chat, self.question(query, answer, reason, memory_text))
+
+    def settings(self) -> Mapping[str, Any]:
+        """All that can change a verdict."""
+        return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
 
 
 class _EmotionReply(BaseModel):

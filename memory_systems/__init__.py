@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         Response,
         SystemContext,
         SystemFailure,
-        visible,
+        as_memory,
     )
     from memory_systems.registry import (
         MEMORY_SYSTEMS,
@@ -36,10 +36,10 @@ __all__ = [
     "StoredSystem",
     "SystemContext",
     "SystemFailure",
+    "as_memory",
     "build_system",
     "describe_system",
     "register_system",
-    "visible",
 ]
 _REGISTRY = ("MEMORY_SYSTEMS", "build_system", "describe_system", "register_system")
 

@@ -1,26 +1,32 @@
-"""One attempt at a dialogue or a question: whom it asks, what that took, how it fails."""
+"""One dialogue or question: searches, questions to the model, their usage and failures."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 from pydantic import BaseModel
 
-from memory_systems.base import Hit, SystemContext, SystemFailure
-from memory_systems.search import rank
-from recallbed.chat_models.base import ChatModel, Failure, Message, Request, Usage
+from analysis.metrics import display_order
+from memory_systems.base import Hit, SystemContext, SystemFailure, as_memory
+from recallbed.chat_models.base import NOTHING_USED, ChatModel, Failure, Message, Request, Usage
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
+from retrievers.base import NotScored, Retriever
 
 Answer = TypeVar("Answer", bound=BaseModel)
+_LOCKS: dict[int, threading.Lock] = {}
+_FINDING = threading.Lock()
 
 
 class Attempt:
-    """Asks the model and the retriever, adds up `usage`, and turns failures into SystemFailure.
+    """Asks the model and the retriever, sums `usage`, and turns failures into SystemFailure.
 
-    A failure carries all that the attempt took until then. BudgetReached and UserError pass
-    through.
+    A failure carries the usage so far. BudgetReached and UserError pass through.
     """
 
     def __init__(
@@ -31,16 +37,15 @@ class Attempt:
 
     @property
     def chat(self) -> ChatModel:
-        """The chat model; a UserError in one line where none was named."""
+        """The chat model; raises UserError if none was named."""
         if self.context.chat is None:
             raise UserError(
-                "this needs a chat model and none was named;"
-                " give --chat-model, such as --chat-model openai:MODEL"
+                "this needs a chat model. Pass --chat-model, such as --chat-model openai:MODEL"
             )
         return self.context.chat
 
     def search(self, query: str, items: Sequence[MemoryItem], k: int) -> tuple[Hit, ...]:
-        """The best `k` of `items`, see `memory_systems.search.rank`."""
+        """Return the best `k` of `items`, as `rank` does."""
         try:
             found = rank(self.context.retriever, query, items, k)
         except SystemFailure as failure:
@@ -49,20 +54,19 @@ class Attempt:
         return found.hits
 
     def ask(self, messages: Sequence[Message], schema: type[Answer]) -> Answer:
-        """The model's answer as an instance of `schema`."""
+        """Return the model's answer as an instance of `schema`."""
         [answer] = self.ask_all([messages], schema)
         return answer
 
     def ask_all(self, prompts: Sequence[Sequence[Message]], schema: type[Answer]) -> list[Answer]:
-        """The answers to prompts that don't hang on one another, sent together."""
+        """Return the answers to independent prompts, which are sent together."""
         seed = None if self.temperature == 0 else self.context.seed
         requests = [
             Request(tuple(messages), schema, self.reply_tokens, self.temperature, seed)
             for messages in prompts
         ]
         replies = self.chat.complete_all(requests)
-        for reply in replies:
-            self.usage += reply.usage
+        self.usage = sum((reply.usage for reply in replies), self.usage)
         answers = []
         for reply in replies:
             if isinstance(reply, Failure):
@@ -70,3 +74,43 @@ class Attempt:
             assert isinstance(reply.parsed, schema)
             answers.append(reply.parsed)
         return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best memories, and the usage of the retriever's own model calls."""
+
+    hits: tuple[Hit, ...] = ()
+    usage: Usage = NOTHING_USED
+
+
+def rank(retriever: Retriever, query: str, items: Sequence[MemoryItem], k: int) -> Found:
+    """Return the best `k` of `items` (oldest first) by (-score, age).
+
+    Of equal texts only the oldest is returned. Raise SystemFailure if the query cannot be scored;
+    UserError and MemoryError pass through.
+    """
+    oldest: dict[str, MemoryItem] = {}
+    for item in items:
+        oldest.setdefault(item.text, item)
+    distinct = list(oldest.values())
+    if not distinct:
+        return Found()
+    pool = [as_memory(item) for item in distinct]
+    with _lock_of(retriever):
+        [scored] = retriever.results([query], [pool])
+    if isinstance(scored, NotScored):
+        raise SystemFailure(scored.cause, scored.usage)
+    scores = np.asarray(scored.scores, np.float32)
+    hits = tuple(Hit(distinct[i], float(scores[i])) for i in display_order(scores, max(k, 0)))
+    return Found(hits, scored.usage)
+
+
+def _lock_of(retriever: Retriever) -> threading.Lock:
+    """Return the lock of this instance: systems in several threads share one retriever."""
+    with _FINDING:
+        key = id(retriever)
+        if key not in _LOCKS:
+            _LOCKS[key] = threading.Lock()
+            weakref.finalize(retriever, _LOCKS.pop, key, None)
+        return _LOCKS[key]

@@ -1,4 +1,4 @@
-"""The interface: a memory system takes dialogues in, keeps memories, and answers from them."""
+"""Interface of memory systems: ingest dialogues, keep memories, answer from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON = Any
 
 
 class Action(StrEnum):
-    """What an operation does to the store."""
+    """Effect of an operation on the store."""
 
     ADD = "ADD"
     UPDATE = "UPDATE"
@@ -29,7 +29,7 @@ class Action(StrEnum):
 class Operation:
     """One change, with the item before it (None for ADD) and after it (None for DELETE).
 
-    A NOOP has the item that made it needless in both, or neither where there was nothing to do.
+    A NOOP has the item that made it unnecessary in both, or None if there was nothing to do.
     """
 
     action: Action
@@ -39,7 +39,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A memory that a search found, with the retriever's score."""
+    """A search result with the retriever's score."""
 
     item: MemoryItem
     score: float
@@ -47,9 +47,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, the memory that it says it used ("" for none), and what was found for it.
+    """An answer, the memory that it says it used ("" for none), and the hits it was based on.
 
-    `left_out` counts what was to be shown and didn't fit into the token budget.
+    `left_out` counts the memories that did not fit into the token budget.
     """
 
     answer: str
@@ -60,9 +60,9 @@ class Response:
 
 
 class SystemFailure(Exception):
-    """This dialogue or question failed. Counted by `cause`; nothing of it was stored.
+    """A dialogue or question failed. Counted by `cause`; nothing of it was stored.
 
-    `usage` is what the attempt took. The system's own `usage` holds it too: count one of them.
+    `usage` is that of the attempt. The system's own `usage` includes it.
     """
 
     def __init__(self, cause: str, usage: Usage = NOTHING_USED) -> None:
@@ -72,9 +72,9 @@ class SystemFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SystemContext:
-    """What a run offers to a memory system. `chat` is None where no model was named.
+    """What a run provides to a memory system. `chat` is None if no model was named.
 
-    `store` is the file of the persistent store, None for one that lasts as long as the instance.
+    `store` is the file of the persistent store; None keeps memories as long as the instance.
     """
 
     retriever: Retriever
@@ -83,19 +83,52 @@ class SystemContext:
     seed: int = 0
 
 
-def visible(item: MemoryItem) -> Memory:
-    """What a retriever sees of an item: its text and label, never its id."""
+def item_json(item: MemoryItem) -> dict[str, JSON]:
+    """Return a memory as in the release's references, which `corpus.items.read_item` reads."""
+    evidence = item.evidence
+    return {
+        "memory_id": item.id,
+        "type": item.type,
+        "label": item.label,
+        "value": item.text,
+        "confidence": item.confidence,
+        "time_scope": item.time_scope,
+        "emotion": item.emotion,
+        "preference_attitude": item.attitude,
+        "evidence": evidence
+        and {
+            "session_id": evidence.session_id,
+            "utterance_index": list(evidence.utterances),
+            "text": evidence.text,
+        },
+    }
+
+
+def operations_json(operations: Sequence[Operation]) -> list[dict[str, JSON]]:
+    """Return operations in order; a missing item is null."""
+    return [
+        {
+            "action": operation.action.value,
+            "before": operation.before and item_json(operation.before),
+            "after": operation.after and item_json(operation.after),
+        }
+        for operation in operations
+    ]
+
+
+def as_memory(item: MemoryItem) -> Memory:
+    """Return what a retriever sees of an item: text and label, never the id."""
     return Memory(item.text, item.label)
 
 
 class MemorySystem(ABC):
     """Keeps the memories of users. An instance serves one user at a time, chosen by `open`.
 
-    `usage` adds up what the replies since the last `take_usage` took, those of failures included.
+    `usage` sums the usage of all replies since the last `take_usage`, failures included.
     """
 
     needs_chat: bool = False
-    """Whether it can do nothing without a chat model."""
+    """Whether a chat model is required."""
     _configured: Mapping[str, JSON] = {}
 
     def __init__(self, context: SystemContext) -> None:
@@ -103,62 +136,62 @@ class MemorySystem(ABC):
         self.user = ""
         self.usage = Usage()
         self.unknown_labels = 0
-        """How many labels of a model named nothing; counted, never guessed at."""
+        """Labels in a model's replies that name no memory: counted, never guessed."""
 
     @classmethod
     def build(cls, settings: Mapping[str, JSON], context: SystemContext) -> Self:
-        """An instance with the settings of its constructor beside the context."""
+        """Return an instance; `settings` are the constructor's arguments after the context."""
         return cls(context, **settings)
 
     def settings(self) -> Mapping[str, JSON]:
-        """All of the system itself that can change a result; prompts by their hash.
+        """Return all settings that can change a result; prompts by their hash.
 
         By default the settings it was built with.
         """
         return dict(self._configured)
 
     def depends_on(self) -> Iterable[str | Path]:
-        """Files other than code that can change a result, such as weights; folders whole.
+        """Return files other than code that can change a result, such as weights; whole folders.
 
         Their hashes are part of the run's fingerprint. Relative paths start at the working folder.
         """
         return ()
 
     def open(self, user: str) -> None:
-        """Turn to the memories of `user`, whatever they are: none for a new one."""
+        """Serve `user` from now on; a new user has no memories."""
         self.user = user
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget all of the user's memories, their history included."""
+        """Delete all of the user's memories and their history."""
 
     @abstractmethod
     def load(self, items: Sequence[MemoryItem]) -> None:
-        """Put given memories into the user's store, in one step and without a model."""
+        """Add memories to the user's store, in one step and without a model."""
 
     @abstractmethod
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """Read a dialogue and change the store, in one step. Raises SystemFailure, then unchanged.
+        """Read a dialogue and change the store in one step; return the operations.
 
-        BudgetReached and UserError pass through.
+        Raise SystemFailure, with the store unchanged. BudgetReached and UserError pass through.
         """
 
     @abstractmethod
     def memories(self) -> list[MemoryItem]:
-        """The user's memories, oldest first."""
+        """Return the user's memories, oldest first."""
 
     @abstractmethod
     def search(self, query: str, k: int) -> list[Hit]:
-        """The best k by the retriever's scores over `memories()`. Raises SystemFailure."""
+        """Return the best k of `memories()` by the retriever's scores. Raise SystemFailure."""
 
     @abstractmethod
     def respond(self, query: str) -> Response:
-        """Answer from the memories that a search finds. Raises SystemFailure."""
+        """Answer from the memories that a search finds. Raise SystemFailure."""
 
     def close(self) -> None:
-        """Give back files; a store without a file is gone then."""
+        """Close files; memories without a file are lost."""
 
     def take_usage(self) -> Usage:
-        """What was used since the last call of this."""
+        """Return the usage since the last call, and reset it."""
         used, self.usage = self.usage, Usage()
         return used

@@ -1,36 +1,79 @@
-"""Facts as a model writes them down, and the memories that they become.
+"""Facts as a model extracts them, with AlpsBench's values of their fields, and their memories.
 
-What a field may hold is checked here; a value outside its list is taken for "not known", never for
-its nearest neighbour. A fact without text breaks the schema and is asked for again.
+A value outside its list counts as unknown; it is never replaced by a similar one. A fact without
+text violates the schema, so the model is asked again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, model_validator
 
-from memory_systems.taxonomy import UNKNOWN, UNMAPPED, Attitude, Label, TimeScope, Type
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.harness.clean_text import clean_text
 
+UNMAPPED = "UNMAPPED"  # the release's own label for a memory that fits no path
+UNKNOWN = "unknown"
+
+Type = Literal["direct", "indirect"]
+TimeScope = Literal["long_term", "short_term", "recent", "current", "past", "unknown"]
+Attitude = Literal["like", "dislike", "preference", "requirement", "constraint", "neutral"]
+# The paths that are frequent enough in the development rows to be part of the scheme.
+Label = Literal[
+    "Personal_Background/Identity",
+    "Personal_Background/Education",
+    "Personal_Background/Occupation",
+    "Personal_Background/Location",
+    "Personal_Background/Family",
+    "States_Experiences/Physical_State",
+    "States_Experiences/Mental_State",
+    "States_Experiences/Past_Experience",
+    "Possessions/Important_Items",
+    "Possessions/Pet",
+    "Possessions/Car",
+    "Preferences/Food",
+    "Preferences/Entertainment",
+    "Preferences/Music",
+    "Preferences/Reading",
+    "Preferences/Sports",
+    "Preferences/Shopping",
+    "Preferences/Travel_Mode",
+    "Preferences/Interaction_Preferences",
+    "Thoughts/Opinions/Positive",
+    "Thoughts/Opinions/Negative",
+    "Thoughts/Curiosity",
+    "Thoughts/Goals/Short_Term",
+    "Thoughts/Goals/Long_Term",
+    "Plans/Schedule",
+    "Plans/Commitments",
+    "Social_Relationships/Family",
+    "Social_Relationships/Friends",
+    "Social_Relationships/Partners",
+    "Social_Relationships/Colleagues",
+    "Social_Relationships/Adversarial",
+    "Constraints_and_Boundaries/Disliked_Topics",
+    "Constraints_and_Boundaries/Sensitive_Topics",
+    "Constraints_and_Boundaries/Do_Not_Remember",
+    "UNMAPPED",
+]
 _LONGEST_EMOTION = 40
 
 
 def plain(text: str) -> str:
-    """A model's text on one line, without characters that can't be stored."""
+    """Return a model's text on one line, without characters that cannot be stored."""
     return " ".join(clean_text(text, Counter()).split())
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether two texts read alike, case and spacing aside."""
+    """Return whether two texts are equal apart from case and white space."""
     return plain(one).casefold() == plain(other).casefold()
 
 
-def _one_of(words: Any, otherwise: str | None) -> Callable[[Any], Any]:
-    known = {word.casefold(): word for word in get_args(words)}
+def _one_of(values: Any, otherwise: str | None) -> Callable[[Any], Any]:
+    known = {value.casefold(): value for value in get_args(values)}
     return lambda value: known.get(
         plain(value).casefold() if isinstance(value, str) else "", otherwise
     )
@@ -52,7 +95,7 @@ def _numbers(value: Any) -> list[int]:
 
 
 class Fact(BaseModel):
-    """One thing learned about the user; `evidence` are numbers of utterances."""
+    """One fact about the user; `evidence` holds numbers of utterances."""
 
     text: Annotated[
         str, BeforeValidator(lambda value: plain(value) if isinstance(value, str) else value)
@@ -66,7 +109,7 @@ class Fact(BaseModel):
     evidence: Annotated[list[int], BeforeValidator(_numbers)] = []
 
     def item(self, turns: Mapping[int, Turn]) -> MemoryItem:
-        """The memory, not stored yet. `turns` are the utterances that were shown, by number."""
+        """Return the memory, without an id. `turns` are the utterances shown, by number."""
         cited = sorted({number for number in self.evidence if number in turns})
         evidence = Evidence("", tuple(cited), "\n".join(turns[number].text for number in cited))
         return MemoryItem(
@@ -82,7 +125,7 @@ class Fact(BaseModel):
 
 
 class Facts(BaseModel):
-    """The reply to the extraction prompt. A bare list is taken as the list of facts."""
+    """Reply to the extraction prompt. A bare list is read as the list of facts."""
 
     facts: list[Fact]
 
@@ -93,7 +136,7 @@ class Facts(BaseModel):
 
 
 def rewritten(old: MemoryItem, new: MemoryItem, text: str) -> MemoryItem:
-    """`old` as it reads after an update: `text`, and of the rest what `new` knows, else `old`."""
+    """Return `old` with `text` and with every field that `new` knows."""
 
     def newer(now: str | None, before: str | None, unknown: str | None = None) -> str | None:
         return before if now in (None, unknown) and before is not None else now

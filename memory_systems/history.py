@@ -62,7 +62,7 @@ def history(
 
 
 def _user(store: MemoryStore, user: str) -> dict[str, Any]:
-    from memory_systems.item_json import item_json, operations_json
+    from memory_systems.base import item_json, operations_json
 
     entries = store.history(user)
     done = operations_json([entry.operation for entry in entries])

@@ -13,14 +13,12 @@ from pydantic import BaseModel, BeforeValidator
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import Operation, SystemContext
-from memory_systems.budget import Tokens, room
+from memory_systems.budget import LineTokens, numbered_chunks, room
 from memory_systems.changes import Changes
-from memory_systems.chunks import numbered_chunks
-from memory_systems.facts import Facts, plain, rewritten, same_text
+from memory_systems.facts import Attitude, Facts, Label, TimeScope, plain, rewritten, same_text
 from memory_systems.registry import register_system
 from memory_systems.respond import RESPOND
 from memory_systems.stored import StoredSystem, at_least_one
-from memory_systems.taxonomy import Attitude, Label, TimeScope
 from recallbed.chat_models import Message, PromptFile, fence_for, one_line
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.errors import UserError
@@ -79,7 +77,7 @@ class Mem0(StoredSystem):
         frame = _extraction(["[0] user: "])
         budget = room(attempt.chat, frame, self.reply_tokens, self.chunk)
         try:
-            chunks = numbered_chunks(dialogue, budget, Tokens(attempt.chat))
+            chunks = numbered_chunks(dialogue, budget, LineTokens(attempt.chat))
         except ValueError as error:
             raise UserError(
                 f"{error}; the model has a context of {attempt.chat.context}."

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import Hit, Response
-from memory_systems.budget import Tokens, best_within, newest_within, room
+from memory_systems.budget import LineTokens, best_within, newest_within, room
 from recallbed.chat_models import Message, PromptFile, fence_for, harmless, one_line
 
 RESPOND = "respond.v1"
@@ -55,7 +55,7 @@ def _costs(
     """The tokens of each line, and how many all may have."""
     if not lines:
         return [], budget
-    tokens = Tokens(attempt.chat)
+    tokens = LineTokens(attempt.chat)
     frame = _messages(query, [])
     return [*map(tokens, lines)], room(attempt.chat, frame, attempt.reply_tokens, budget)
 

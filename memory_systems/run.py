@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,15 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
-from memory_systems.base import Action, MemorySystem, Operation, SystemContext, SystemFailure
-from memory_systems.item_json import item_json, operations_json, writable
+from memory_systems.base import (
+    Action,
+    MemorySystem,
+    Operation,
+    SystemContext,
+    SystemFailure,
+    item_json,
+    operations_json,
+)
 from memory_systems.options import TaskOptions
 from memory_systems.registry import MEMORY_SYSTEMS, build_system, describe_system
 from memory_systems.store import MemoryStore
@@ -21,6 +29,7 @@ from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
+from recallbed.harness.clean_text import clean_text
 from recallbed.harness.experiment import Outcome, execute, plan
 from recallbed.harness.failures import Failures, with_reason
 from recallbed.harness.files import write_atomically
@@ -232,12 +241,12 @@ def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSO
     if options.as_json:
         say_json(canonical(outcome.summary))
     show = note if options.as_json else say
-    show(*report(outcome.summary))
+    show(*describe_run(outcome.summary))
     note(f"{outcome.path / PREDICTIONS}: {outcome.summary['predictions']} rows")
     return outcome
 
 
-def report(summary: Mapping[str, Any]) -> Iterator[str]:
+def describe_run(summary: Mapping[str, Any]) -> Iterator[str]:
     """A summary in a few lines."""
     models = ", ".join(summary["chat_models"])
     name, rows = summary["task"], summary["rows"]
@@ -257,6 +266,22 @@ def report(summary: Mapping[str, Any]) -> Iterator[str]:
             f"{summary['calls']} calls, {summary['tokens_in']} tokens in,"
             f" {summary['tokens_out']} out, cost {cost}"
         )
+
+
+def writable(value: JSON) -> JSON:
+    """Return `value` as it can be written as UTF-8 JSON, whatever a model or a user's class gave.
+
+    Lone surrogates become U+FFFD; numbers that are not finite become null.
+    """
+    if isinstance(value, str):
+        return clean_text(value, Counter())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {writable(key): writable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [writable(inner) for inner in value]
+    return value
 
 
 def ingest_result(system: MemorySystem, operations: Sequence[Operation]) -> dict[str, JSON]:

@@ -76,7 +76,7 @@ class HistoryEntry:
     operation: Operation
 
 
-def replay(operations: Iterable[Operation]) -> list[MemoryItem]:
+def memories_after(operations: Iterable[Operation]) -> list[MemoryItem]:
     """The memories that operations lead to from none, oldest first."""
     items: _Items = {}
     _follow(items, operations)

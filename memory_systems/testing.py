@@ -29,7 +29,7 @@ from memory_systems.base import (
     SystemContext,
     SystemFailure,
 )
-from memory_systems.store import replay
+from memory_systems.store import memories_after
 from memory_systems.turns import Turns
 from recallbed.chat_models.base import (
     JSON,
@@ -364,4 +364,4 @@ def _without_id(item: MemoryItem) -> MemoryItem:
 
 def _replayed(before: Sequence[MemoryItem], operations: Sequence[Operation]) -> list[MemoryItem]:
     added = [Operation(Action.ADD, after=item) for item in before]
-    return replay([*added, *operations])
+    return memories_after([*added, *operations])

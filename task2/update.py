@@ -8,8 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from memory_systems.base import MemorySystem
-from memory_systems.item_json import item_json
+from memory_systems.base import MemorySystem, item_json
 from memory_systems.options import TaskOptions
 from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from analysis.statistics import Interval, mean_interval
 from judges.options import JudgeOptions
 from judges.run import Work, judge_all, plan_all
-from judges.used_memory import UsedMemoryJudge
+from judges.utilization import UsedMemoryJudge
 from judges.verdicts import Judged, Unjudged, Verdict, disagreed
 from memory_scoring.similarity import token_overlap
 from recallbed.chat_models.base import ChatModel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from judges.agreement import app, compare_raters, describe_agreement
-from judges.measures import cohen_kappa, f1, quadratic_kappa, spearman
+from judges.summary import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
 from recallbed.errors import DataError, UserError
 from tests.kit import one_line_error, python, run, write_lines

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure
 from memory_systems.mem0 import Mem0
-from memory_systems.store import replay
+from memory_systems.store import memories_after
 from memory_systems.testing import ITEMS
 from recallbed.chat_models import (
     Cause,
@@ -312,7 +312,7 @@ def test_it_leaves_a_consistent_memory_store(model: LocalModel, tmp_path: Path) 
             outcomes.append(failure)
     ingested, answer = outcomes
     done = [] if isinstance(ingested, SystemFailure) else ingested
-    assert replay([*before, *done]) == made.memories()
-    assert replay(entry.operation for entry in made.history()) == made.memories()
+    assert memories_after([*before, *done]) == made.memories()
+    assert memories_after(entry.operation for entry in made.history()) == made.memories()
     assert isinstance(answer, SystemFailure) or answer.answer.strip()
     assert all(o.cause in set(Cause) for o in outcomes if isinstance(o, SystemFailure))

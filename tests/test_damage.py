@@ -16,7 +16,7 @@ from analysis.export import export_trec
 from analysis.runs import read_run, seconds_by_label, seconds_per_row
 from indexes.embedding_store import EmbeddingStore
 from memory_systems.base import Action, Operation
-from memory_systems.store import MemoryStore, replay
+from memory_systems.store import MemoryStore, memories_after
 from recallbed.chat_models.base import Rung, Usage
 from recallbed.chat_models.cache import ReplyCache, Stored
 from recallbed.corpus.records import MemoryItem
@@ -286,7 +286,10 @@ def test_damage_to_a_memory_store_is_refused(tmp_path: Path) -> None:
         if said is None:
             assert found == expected, where
             for user, (_, memories, history) in found.items():
-                assert replay(entry.operation for entry in history) == memories, (where, user)
+                assert memories_after(entry.operation for entry in history) == memories, (
+                    where,
+                    user,
+                )
         outcomes.add("refused" if said else "whole")
         for user in expected:  # without the list of users, as a system reads
             alone: list[Any] = []

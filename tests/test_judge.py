@@ -24,8 +24,7 @@ from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
 from judges.prompt import read_prompt
 from judges.recorded import app, as_rows, counts, read_recorded, recorded_files
 from judges.summary import rate
-from judges.used_memory import UsedMemoryJudge
-from judges.utilization import DIMENSIONS, UtilizationJudge
+from judges.utilization import DIMENSIONS, UsedMemoryJudge, UtilizationJudge
 from judges.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
 from judges.voting import ask_all, lower_median, majority
 from recallbed.chat_models import Budget, BudgetReached, DryRun, ReplyCache, Usage

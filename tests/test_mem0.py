@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure, build_system
-from memory_systems.budget import Tokens
+from memory_systems.budget import LineTokens, numbered_chunks
 from memory_systems.changes import Changes
-from memory_systems.chunks import numbered_chunks
 from memory_systems.facts import Fact, Facts, rewritten
 from memory_systems.mem0 import Mem0
-from memory_systems.store import MemoryStore, replay
+from memory_systems.store import MemoryStore, memories_after
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
 from recallbed.chat_models import chat_model
 from recallbed.chat_models.dry_run import DryRun
@@ -86,7 +85,7 @@ def test_each_fact_is_added_rewritten_taken_back_or_known() -> None:
             "my tea is oolong",
             "my dog is called Pepper",
         ]
-        assert replay(entry.operation for entry in made.history()) == made.memories()
+        assert memories_after(entry.operation for entry in made.history()) == made.memories()
         assert made.unknown_labels == 0
         # One call for all facts, then one for each of the four.
         assert [is_decision(prompt) for prompt in server.prompts()] == [False] + [True] * 4
@@ -445,7 +444,7 @@ def test_a_long_dialogue_is_read_in_chunks_that_hold_every_turn() -> None:
         made = mem0(server, chunk=100)
         made.ingest(turns)
         chunks = [data_of(p).splitlines() for p in server.prompts() if not is_decision(p)]
-        tokens = Tokens(made.context.chat) if made.context.chat else None
+        tokens = LineTokens(made.context.chat) if made.context.chat else None
     assert tokens
     assert sorted(chunks, key=lambda chunk: int(chunk[0][1:].partition("]")[0])) == chunks
     assert [line for chunk in chunks for line in chunk] == [

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from memory_systems.base import Action, Operation
 from memory_systems.history import app
-from memory_systems.store import MemoryStore, RepeatedMemory, StaleMemory, replay
+from memory_systems.store import MemoryStore, RepeatedMemory, StaleMemory, memories_after
 from recallbed.chat_models import ReplyCache
 from recallbed.corpus.records import Evidence, MemoryItem
 from recallbed.errors import UserError
@@ -55,7 +55,7 @@ def consistent(store: MemoryStore, user: str) -> bool:
     numbers = [entry.number for entry in history]
     return (
         numbers == list(range(1, len(history) + 1))
-        and replay(entry.operation for entry in history) == store.memories(user)
+        and memories_after(entry.operation for entry in history) == store.memories(user)
     )  # fmt: skip
 
 

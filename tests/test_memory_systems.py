@@ -18,14 +18,14 @@ from memory_systems import (
     StoredSystem,
     SystemContext,
     SystemFailure,
+    attempt,
     build_system,
     describe_system,
     register_system,
-    search,
 )
-from memory_systems.budget import Tokens, best_within, newest_within, room
-from memory_systems.search import rank
-from memory_systems.store import replay
+from memory_systems.attempt import rank
+from memory_systems.budget import LineTokens, best_within, newest_within, room
+from memory_systems.store import memories_after
 from memory_systems.testing import DIALOGUE, ITEMS, MemorySystemContract, Spy
 from memory_systems.turns import Turns
 from recallbed.chat_models import ChatModel, PromptFile, chat_model
@@ -94,7 +94,7 @@ class TestEverySystem(MemorySystemContract):
             system.ingest(DIALOGUE)
             system.ingest((Turn("user", "forget my dog"), Turn("user", "my tea is sencha")))
             history = [entry.operation for entry in system.history()]
-            assert replay(history) == system.memories()
+            assert memories_after(history) == system.memories()
 
 
 @pytest.mark.parametrize("name", NO_MODEL)
@@ -418,20 +418,20 @@ class Locked(Retriever):
     """Scores by whether its own lock was held, and another's wasn't."""
 
     def score(self, query: str, pool: Sequence[Memory]) -> list[bool]:
-        return [search._lock_of(self).locked() and not search._lock_of(Locked()).locked()]
+        return [attempt._lock_of(self).locked() and not attempt._lock_of(Locked()).locked()]
 
 
 def test_a_retriever_serves_one_thread_at_a_time() -> None:
     retriever = Locked()
     assert rank(retriever, "q", items("tea"), 1).hits[0].score == 1.0
-    assert search._lock_of(retriever) is search._lock_of(retriever)
-    assert not search._lock_of(retriever).locked()
+    assert attempt._lock_of(retriever) is attempt._lock_of(retriever)
+    assert not attempt._lock_of(retriever).locked()
 
 
 def test_locks_go_with_their_retrievers() -> None:
-    before = len(search._LOCKS)
+    before = len(attempt._LOCKS)
     rank(Overlap(), "q", items("tea"), 1)
-    assert len(search._LOCKS) <= before
+    assert len(attempt._LOCKS) <= before
 
 
 def test_several_threads_share_one_retriever() -> None:
@@ -571,7 +571,7 @@ def test_the_oldest_turns_are_cut_first_and_counted(server: ScriptedServer) -> N
     lines = data_of(server.prompts()[-1]).splitlines()
     assert lines == [f"- user: my number {n} is a long sentence" for n in (5, 6, 7, 8)]
     assert answer.left_out == 5
-    tokens = Tokens(chat)
+    tokens = LineTokens(chat)
     assert sum(map(tokens, lines)) <= 60 < sum(map(tokens, [*lines, lines[0]]))
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from memory_scoring.predictions import read_memory_lists
-from memory_systems.base import Action, Operation, SystemFailure
-from memory_systems.item_json import item_json, operations_json, writable
+from memory_systems.base import Action, Operation, SystemFailure, item_json, operations_json
+from memory_systems.facts import UNMAPPED, Label
 from memory_systems.registry import MEMORY_SYSTEMS
-from memory_systems.store import MemoryStore, replay
-from memory_systems.taxonomy import UNMAPPED, Label
+from memory_systems.run import writable
+from memory_systems.store import MemoryStore, memories_after
 from memory_systems.turns import Turns
 from recallbed.chat_models.cache import ReplyCache
 from recallbed.corpus.inputs import read_inputs
@@ -110,7 +110,7 @@ def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_pat
         items = items_of(found["memory_items"])
         assert store.memories(row["item"]) == items
         done = operations_of(found["operations"])
-        assert replay(done) == items
+        assert memories_after(done) == items
         if system != "none":  # which has no store
             assert [entry.operation for entry in store.history(row["item"])] == done
     summary = summary_of(out)

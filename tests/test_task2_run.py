@@ -11,7 +11,7 @@ import pytest
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation
 from memory_systems.registry import MEMORY_SYSTEMS
-from memory_systems.store import MemoryStore, replay
+from memory_systems.store import MemoryStore, memories_after
 from memory_systems.stored import StoredSystem
 from recallbed.chat_models.cache import ReplyCache
 from recallbed.corpus.inputs import read_inputs
@@ -77,7 +77,7 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
         if system != "none":
             assert {entry.action for entry in history[: len(given)]} == {Action.ADD}
             assert history[len(given) :] == done
-            assert replay(history) == kept
+            assert memories_after(history) == kept
         assert len({item.id for item in items}) == len(items)
         for item, action in zip(items, row["result"]["actions"], strict=True):
             assert item.id

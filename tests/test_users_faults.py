@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memory_systems.attempt import rank
 from memory_systems.base import SystemFailure
-from memory_systems.search import rank
 from recallbed.chat_models import Usage
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.errors import UserError
