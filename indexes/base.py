@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from recallbed.errors import UserError
 
@@ -98,6 +99,12 @@ class Index(ABC, Generic[Items]):
 class MutableIndex(Index[Items]):
     """An index to which items can be added and from which they can be removed."""
 
+    @override
+    def build(self, ids: ArrayLike, items: Items) -> None:
+        if len(self):
+            raise IndexingError(f"build: the index already holds {len(self):,} items. Use add")
+        self.add(ids, items)
+
     @abstractmethod
     def add(self, ids: ArrayLike, items: Items) -> None:
         """Add items, all or nothing."""
@@ -105,12 +112,6 @@ class MutableIndex(Index[Items]):
     @abstractmethod
     def remove(self, ids: ArrayLike) -> None:
         """Remove these ids, all or nothing. Raises UnknownId."""
-
-
-def refuse_filled(index: Index[Any]) -> None:
-    """Raise IndexingError if `index` is not empty."""
-    if len(index):
-        raise IndexingError(f"build: the index already holds {len(index):,} items. Use add")
 
 
 def as_ids(ids: ArrayLike, count: int) -> Ids:

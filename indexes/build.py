@@ -38,17 +38,6 @@ def build(
     An older store stays until the new one is whole. bm25s needs no --model. A milvus store is a
     file in its folder unless --address is given.
     """
-    from indexes.indexed_store import read_memories
-    from recallbed.errors import UserError
-
-    if address and kind != "milvus":
-        raise UserError("--address goes with --kind milvus")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out} already exists. Pass --overwrite, or another --out")
-    _build(read_memories(memories), out, kind, model, address)
-
-
-def _build(memories: list[Any], out: Path, kind: str, model: str, address: str | None) -> None:
     import secrets
     import time
 
@@ -62,6 +51,7 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
         StoreHeader,
         encode_all,
         encoder_of,
+        read_memories,
         replacing,
         write_header,
         write_texts,
@@ -70,16 +60,21 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
     from recallbed.harness.progress import progress
     from recallbed.harness.terminal import say
 
-    chosen = kind_for(len(memories)) if kind == "auto" else kind
-    texts = [memory.text for memory in memories]
-    ids = np.array([memory.id for memory in memories], np.int64)
-    build = secrets.token_hex(8)
+    if address and kind != "milvus":
+        raise UserError("--address goes with --kind milvus")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} already exists. Pass --overwrite, or another --out")
+    read = read_memories(memories)
+    chosen = kind_for(len(read)) if kind == "auto" else kind
+    texts = [memory.text for memory in read]
+    ids = np.array([memory.id for memory in read], np.int64)
+    build_id = secrets.token_hex(8)
     started = time.perf_counter()
     with replacing(out) as draft:
         if chosen == "bm25s":
             index = make_index(chosen)
             index.build(ids, texts)
-            header = StoreHeader(chosen, len(ids), build=build)
+            header = StoreHeader(chosen, len(ids), build=build_id)
         else:
             with encoder_of(model) as encoder:
                 settings: dict[str, Any] = {"width": encoder.width, "model": model}
@@ -101,13 +96,14 @@ def _build(memories: list[Any], out: Path, kind: str, model: str, address: str |
             else:
                 index.build(ids, vectors)
             header = StoreHeader(
-                *(chosen, len(ids), model, weights, vectors.shape[1], build), memory_prompt=prompt
+                *(chosen, len(ids), model, weights, vectors.shape[1], build_id),
+                memory_prompt=prompt,
             )
             (draft / "vectors.npy").unlink()
         index.save(draft / INDEX)
         if chosen == "milvus":
             index.close()  # type: ignore[attr-defined]
-        write_texts(draft, memories, build)
+        write_texts(draft, read, build_id)
         write_header(draft, header)
     seconds = time.perf_counter() - started
     say(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")

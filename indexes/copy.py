@@ -47,23 +47,19 @@ def copy(
     source. The token of a server is taken from $MILVUS_TOKEN. --model encodes the texts of a bm25s
     store.
     """
-    _copy(store, to, collection, model)
-
-
-def _copy(path: Path, address: str, collection: str, model: str) -> None:
     from indexes.indexed_store import IndexedStore, encoder_of
     from indexes.milvus import Milvus
     from recallbed.harness.terminal import say
 
-    store = IndexedStore(path, address)
-    named = store.header.model
-    with encoder_of(model) if named is None else store.encoder() as encoder:
-        target = Milvus(encoder.width, named or model, address, collection)
+    source = IndexedStore(store, to)
+    named = source.header.model
+    with encoder_of(model) if named is None else source.encoder() as encoder:
+        target = Milvus(encoder.width, named or model, to, collection)
         before = len(target)
-        sent, sample = _send(store, encoder, target)
+        sent, sample = _send(source, encoder, target)
         vectors, _ = encoder.encode([memory.text for memory in sample])
-    agree = _verify(store, target, sample, vectors)
-    say(f"{address}: {collection} holds {len(target)} memories, {sent} new, {before} before")
+    agree = _verify(source, target, sample, vectors)
+    say(f"{to}: {collection} holds {len(target)} memories, {sent} new, {before} before")
     if agree is not None:
         say(f"{len(sample)} sampled searches: {agree:.3f} of the ten best hits are equal")
     target.close()

@@ -338,10 +338,8 @@ class EmbeddingStore(SqliteFile):
         """Remove these spaces with all their vectors, and shrink the file."""
         with self._transaction() as connection:
             connection.execute(_INPUTS)
-            for number in spaces:
-                connection.execute("DELETE FROM input WHERE space = ?", [number])
-                connection.execute("DELETE FROM vector WHERE space = ?", [number])
-                connection.execute("DELETE FROM space WHERE id = ?", [number])
+            for field in ("input WHERE space", "vector WHERE space", "space WHERE id"):
+                connection.executemany(f"DELETE FROM {field} = ?", [[number] for number in spaces])
         with self._using() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

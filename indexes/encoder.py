@@ -353,9 +353,18 @@ class Encoder:
         cut = counts > (NO_LIMIT if self.limit is None else self.limit)
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
         inputs = self._inputs(texts, order, role)
+
+        def kept(places: NDArray[np.int64], vectors: NDArray[np.float32]) -> VectorBatch:
+            """The batch of new vectors, after storing them."""
+            of_places = [inputs[i] for i in places]
+            if self.store:
+                some = [texts[i] for i in places]
+                vectors = self.store.write(self._space(role), some, vectors, cut[places], of_places)
+            return VectorBatch(places, vectors, cut[places], of_places)
+
         for places, vectors in self._shared(inputs, np.flatnonzero(missing), role):
             missing[places] = False
-            yield self._kept(texts, places, vectors, cut, inputs, role)
+            yield kept(places, vectors)
         users: dict[bytes, list[int]] = {}  # by input, the longest first
         for i in order:
             users.setdefault(inputs[i], []).append(i)
@@ -368,7 +377,7 @@ class Encoder:
             made = self._made([texts[users[one][0]] for one in batch], role)
             rows = np.repeat(np.arange(len(batch)), [len(some) for some in wanted])
             places = np.array([i for some in wanted for i in some], np.int64)
-            yield self._kept(texts, places, made[rows], cut, inputs, role)
+            yield kept(places, made[rows])
 
     def _shared(
         self, inputs: Sequence[bytes], missing: NDArray[np.int64], role: Role
@@ -381,22 +390,6 @@ class Encoder:
             places = np.array([i for i in some if inputs[i] in known], np.int64)
             if len(places):
                 yield places, np.stack([known[inputs[i]] for i in places])
-
-    def _kept(
-        self,
-        texts: Sequence[str],
-        places: NDArray[np.int64],
-        vectors: NDArray[np.float32],
-        cut: NDArray[np.bool_],
-        inputs: Sequence[bytes],
-        role: Role,
-    ) -> VectorBatch:
-        """The batch of new vectors, after storing them."""
-        of_places = [inputs[i] for i in places]
-        if self.store:
-            some = [texts[i] for i in places]
-            vectors = self.store.write(self._space(role), some, vectors, cut[places], of_places)
-        return VectorBatch(places, vectors, cut[places], of_places)
 
     def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
         """Unit vectors of one batch. Raises UserError with a text whose vector is not finite."""

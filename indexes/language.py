@@ -1,25 +1,100 @@
-"""The language of a text, by its script and, for Latin script, by its stopwords."""
+"""Languages: Unicode normalisation, stopwords without downloads, and the language of a text.
+
+The English stopwords are the former 127-word list of NLTK; the others are in the package
+`stop-words` (BSD).
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from indexes.stopwords import BY_SCRIPT, latin_language
-from indexes.tokens import normalise
+_ENGLISH_127 = """
+    i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
+    she her hers herself it its itself they them their theirs themselves what which who whom
+    this that these those am is are was were be been being have has had having do does did doing
+    a an the and but if or because as until while of at by for with about against between into
+    through during before after above below to from up down in out on off over under again
+    further then once here there when where why how all any both each few more most other some
+    such no nor not only own same so than too very s t can will just don should now
+"""
+ENGLISH_127 = frozenset(_ENGLISH_127.split())
+
+# What NLTK's word tokenizer splits from "don't", "I'm", "we've", ...
+CONTRACTIONS = frozenset(("n't", "'m", "'re", "'ve", "'ll", "'d", "'s"))
+
+# The languages of Latin script that are distinguished by their stopwords.
+LATIN = ("english", "spanish", "french", "german", "italian", "portuguese", "dutch", "turkish")
+# The package's Greek and Hebrew lists are not usable: ancient words, and words within quotes.
+BY_SCRIPT = {"Cyrl": "russian", "Arab": "arabic", "Deva": "hindi"}
+
+# A short English text has one or two stopwords of another language.
+EVIDENCE = 3
 
 OTHER = "other"
 _UNSPACED = {"Hani": "chinese", "Kana": "japanese", "Hang": "korean"}
 _KANA_SHARE = 0.05  # Japanese texts have many more; a loan word has few
 
 
+def normalise(text: str) -> str:
+    """NFKC and case folding, without characters that have no width.
+
+    The Turkish capital dotted I folds to a plain i, as its small form does.
+    """
+    if text.isascii() and text.isprintable():
+        return text.lower()
+    visible = _invisible().sub("", text)
+    folded = unicodedata.normalize("NFKC", visible).casefold().replace("i\u0307", "i")
+    return unicodedata.normalize("NFKC", folded).replace("\u2019", "'")
+
+
+@cache
+def _invisible() -> Any:
+    """Control and format characters, variation selectors; white space is kept."""
+    import regex
+
+    return regex.compile(r"(?!\s)[\p{Cc}\p{Cf}\p{Variation_Selector}]")
+
+
+@cache
+def stopwords(language: str) -> frozenset[str]:
+    """Return the stopwords of a language by its English name; empty if there is no list."""
+    if language == "english":
+        return ENGLISH_127
+    from stop_words import StopWordError, get_stop_words
+
+    try:
+        words = (word.strip("\"', ") for word in get_stop_words(language))
+        return frozenset(unicodedata.normalize("NFKC", word.casefold()) for word in words)
+    except StopWordError:
+        return frozenset()
+
+
+def latin_language(words: Iterable[str], default: str = "english") -> str:
+    """Return the language of words in Latin script: `default`, or one of `LATIN` by evidence.
+
+    Evidence of a language is a distinct word of two letters or more that is a stopword of it and
+    not of `default`; there must be `EVIDENCE` more of them than words that are stopwords of
+    `default` only. "Owns a red car" is no evidence, although `car` is a stopword of French.
+    """
+    held = {word for word in words if len(word) > 1}
+    usual = stopwords(default)
+    others = [language for language in LATIN if language != default]
+    best = max(others, key=lambda language: len((held & stopwords(language)) - usual))
+    found = len((held & stopwords(best)) - usual)
+    against = len((held & usual) - stopwords(best))
+    return best if found - against >= EVIDENCE else default
+
+
 def language_of(text: str) -> str:
     """Return the main language of a text: a name in lower case, or "other".
 
-    Words are counted, and characters of scripts without spaces. Cyrillic counts as
-    Russian and Devanagari as Hindi; Latin script is English unless
-    `indexes.stopwords.latin_language` finds enough evidence of another language.
+    Words are counted, and characters of scripts without spaces. Cyrillic counts as Russian and
+    Devanagari as Hindi; Latin script is English unless `latin_language` finds enough evidence of
+    another language.
     """
     counts: Counter[str] = Counter()
     latin: list[str] = []

@@ -34,7 +34,6 @@ from indexes.base import (
     check_texts,
     in_order,
     no_hits,
-    refuse_filled,
 )
 from indexes.files import read_header, write_index
 from indexes.groups import digests
@@ -147,7 +146,11 @@ class Milvus(MutableIndex[Vectors]):
                 _clients.pop(self._place, None)
                 self._known = False
                 if last:
-                    hint = _doubt(Path(self.address)) if self._local else ""
+                    hint = ""
+                    if self._local:  # version 2 of Milvus Lite kept a file, version 3 a folder
+                        old = Path(self.address).is_file()
+                        other = "it a database of another version of Milvus Lite"
+                        hint = f" (or is {other if old else 'another process using it'}?)"
                     raise ServerUnavailable(
                         f"{self.address}: Milvus cannot be reached{hint}: {self._brief(error)}"
                     ) from None
@@ -246,26 +249,17 @@ class Milvus(MutableIndex[Vectors]):
         schema.add_field("vector", kinds.FLOAT_VECTOR, dim=self.width)
         schema.add_field("key", kinds.VARCHAR, max_length=32)
         schema.add_field("text", kinds.VARCHAR, max_length=LONGEST_TEXT)
-        schema.add_field(
-            "terms",
-            kinds.VARCHAR,
-            max_length=LONGEST_TEXT,
-            enable_analyzer=True,
-            analyzer_params={"tokenizer": "standard"},
-        )
+        words = {"enable_analyzer": True, "analyzer_params": {"tokenizer": "standard"}}
+        schema.add_field("terms", kinds.VARCHAR, max_length=LONGEST_TEXT, **words)
         schema.add_field("sparse", kinds.SPARSE_FLOAT_VECTOR)
         bm25 = pymilvus.Function("bm25", pymilvus.FunctionType.BM25, ["terms"], ["sparse"])
         schema.add_function(bm25)
         indexes = client.prepare_index_params()
-        indexes.add_index(
-            "vector", index_type=self.structure, metric_type="IP", params=_BUILD[self.structure]
-        )
-        indexes.add_index(
-            "sparse",
-            index_type="SPARSE_INVERTED_INDEX",
-            metric_type="BM25",
-            params={"bm25_k1": 1.5, "bm25_b": 0.75},
-        )
+        for field, structure, parameters in (
+            ("vector", self.structure, _BUILD[self.structure]),
+            ("sparse", "SPARSE_INVERTED_INDEX", {"bm25_k1": 1.5, "bm25_b": 0.75}),
+        ):
+            indexes.add_index(field, structure, metric_type=_FIELDS[field], params=parameters)
         client.create_collection(
             self.collection, schema=schema, index_params=indexes, consistency_level="Strong"
         )
@@ -287,11 +281,6 @@ class Milvus(MutableIndex[Vectors]):
         found = self._call("query", collection, filter=which, output_fields=["count(*)"])
         return int(found[0]["count(*)"])
 
-    @override
-    def build(self, ids: ArrayLike, items: Vectors) -> None:
-        refuse_filled(self)
-        self.add(ids, items)
-
     def add(self, ids: ArrayLike, items: Vectors, texts: Sequence[str] | None = None) -> None:
         """Add vectors, and their texts for `search_text` and `search_hybrid`.
 
@@ -310,7 +299,7 @@ class Milvus(MutableIndex[Vectors]):
         ]
         if not len(given):
             return
-        held = self._held(given)
+        held = self.held(given)
         if held:
             raise RepeatedId(f"id {min(held)} is in the index already. Remove it first")
         if not self._exists():
@@ -371,17 +360,15 @@ class Milvus(MutableIndex[Vectors]):
     @override
     def remove(self, ids: ArrayLike) -> None:
         given = as_ids(ids, np.size(ids))
-        unknown = set(given.tolist()) - self._held(given)
+        unknown = set(given.tolist()) - self.held(given)
         if unknown:
             raise UnknownId(f"id {min(unknown)} is not in the index")
-        self._forget(given.tolist())
-
-    def _forget(self, ids: list[int]) -> None:
+        gone = given.tolist()
         if not self._repeats:
-            self._delete(self.collection, ids)
+            self._delete(self.collection, gone)
             return
-        behind = self._rows_of(self._others, ids)
-        own = [i for i in ids if i not in behind]
+        behind = self._rows_of(self._others, gone)
+        own = [i for i in gone if i not in behind]
         self._mark({-1 - node: node for node in own})
         self._delete(self._others, list(behind))
         touched = sorted({*own, *(int(row["node"]) for row in behind.values())})
@@ -423,23 +410,20 @@ class Milvus(MutableIndex[Vectors]):
             found |= {int(row["id"]): row for row in rows}
         return found
 
-    def _held(self, ids: Ids) -> set[int]:
-        """The subset of `ids` that the collection holds."""
-        if not self._exists():
-            return set()
-        found = set(self._rows_of(self.collection, ids.tolist()))
-        if self._repeats:
-            found -= {-1 - i for i in self._rows_of(self._others, [-1 - i for i in found])}
-            found |= set(self._rows_of(self._others, ids.tolist()))
-        return found
-
     def held(self, ids: ArrayLike) -> set[int]:
         """Return the subset of `ids` that the collection holds, so that a copy can be resumed."""
-        return self._held(as_ids(ids, np.size(ids)))
+        asked = as_ids(ids, np.size(ids)).tolist()
+        if not self._exists():
+            return set()
+        found = set(self._rows_of(self.collection, asked))
+        if self._repeats:
+            found -= {-1 - i for i in self._rows_of(self._others, [-1 - i for i in found])}
+            found |= set(self._rows_of(self._others, asked))
+        return found
 
     def rows(self, ids: Sequence[int]) -> dict[int, tuple[str, Vectors]]:
         """Return text and vector, (width,), of those of `ids` that the collection holds."""
-        held = self._held(np.asarray(ids, np.int64)) if len(ids) else set()
+        held = self.held(ids)
         node = {i: i for i in held}
         if self._repeats:
             behind = self._rows_of(self._others, sorted(held))
@@ -481,11 +465,10 @@ class Milvus(MutableIndex[Vectors]):
         pymilvus = _pymilvus()
         if weights is not None and not all(0 <= weight <= 1 for weight in weights):
             raise IndexingError(f"weights {weights}: each must be from 0 to 1")
-        ranker = (
-            pymilvus.RRFRanker(rrf_k)
-            if weights is None
-            else pymilvus.WeightedRanker(*weights, norm_score=True)
-        )
+        if weights is None:
+            ranker = pymilvus.RRFRanker(rrf_k)
+        else:
+            ranker = pymilvus.WeightedRanker(*weights, norm_score=True)
         asked = as_vectors(vectors, self.width, "query vector", self.model)
         check_texts(texts)
         if len(asked) != len(texts):
@@ -653,10 +636,3 @@ def _check_place(path: Path) -> None:
         with path.open("rb") as stream:
             if stream.read(23) == b"version https://git-lfs":
                 raise NotAnIndex(f"{path}: this is a Git LFS pointer. Fetch it with git lfs")
-
-
-def _doubt(path: Path) -> str:
-    """A possible reason why Milvus Lite cannot open `path`."""
-    if path.is_file():  # version 2 kept a file, version 3 keeps a folder
-        return " (or is it a database of another version of Milvus Lite?)"
-    return " (or is another process using it?)"

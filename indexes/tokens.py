@@ -6,7 +6,6 @@ import importlib
 import re
 import sys
 import threading
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,12 +14,13 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from indexes.stopwords import (
+from indexes.language import (
     BY_SCRIPT,
     CONTRACTIONS,
     ENGLISH_127,
     LATIN,
     latin_language,
+    normalise,
     stopwords,
 )
 
@@ -28,7 +28,6 @@ from indexes.stopwords import (
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _SCRIPTS = {"Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 _STEMMERS = {"Cyrl": "russian", "Arab": "arabic"}
-
 
 # NLTK splits "can't" and "won't" into these and "n't".
 _WHOLE = {"ca": "can", "wo": "will", "sha": "shall"}
@@ -38,24 +37,24 @@ _ELIDED = re.compile(r"((?:jus|lors|puis|quoi)?qu|[cdjlmnst]|(?:d|n)?ell|d?all|s
 _BARE_ALEF = str.maketrans("أإآ", "ااا")
 
 
-class Tokens(NamedTuple):
+class TokenizedText(NamedTuple):
     """`content` without stopwords; `every` with them, for queries of stopwords only."""
 
     content: tuple[str, ...]
     every: tuple[str, ...]
 
 
-Tokenizer = Callable[[str], Tokens]
+Tokenizer = Callable[[str], TokenizedText]
 
 
 @dataclass(frozen=True)
 class PaperTokens:
     r"""`\w+` lower-cased, the 127 English stopwords removed, Porter stems: the paper's."""
 
-    def __call__(self, text: str) -> Tokens:
+    def __call__(self, text: str) -> TokenizedText:
         """Return the tokens of one text."""
         words = re.findall(r"\w+", text.lower())
-        return Tokens(
+        return TokenizedText(
             tuple(_porter(word) for word in words if word not in ENGLISH_127),
             tuple(map(_porter, words)),
         )
@@ -69,7 +68,7 @@ class MultilingualTokens:
     base; scripts without spaces become pairs of characters (grapheme clusters); tokens without a
     letter or digit are dropped. Stems: `language` for Latin script (Porter for English, Snowball
     for the rest), Russian for Cyrillic, Arabic for Arabic, none elsewhere. Stopwords: by script,
-    and for Latin script those of `language` (English if it is none of `indexes.stopwords.LATIN`)
+    and for Latin script those of `language` (English if it is none of `indexes.language.LATIN`)
     unless there is enough evidence of another language (`latin_language`).
     """
 
@@ -77,18 +76,19 @@ class MultilingualTokens:
     stem: bool = True
     stop: bool = True
 
-    def __call__(self, text: str) -> Tokens:
+    def __call__(self, text: str) -> TokenizedText:
         """Return the tokens of one text."""
         words = _words(normalise(text))
         latin = [word for script, word in words if script == "Latn"]
-        barred = _Barred(latin, self.language if self.language in LATIN else "english")
+        default = self.language if self.language in LATIN else "english"
+        language = latin_language(latin, default) if latin else default
         every, content = [], []
         for script, word in words:
             token = self._stemmed(script, word)
             every.append(token)
-            if not (self.stop and barred(script, word)):
+            if not (self.stop and _is_stopword(script, word, language)):
                 content.append(token)
-        return Tokens(tuple(content), tuple(every))
+        return TokenizedText(tuple(content), tuple(every))
 
     def _stemmed(self, script: str, word: str) -> str:
         if not self.stem:
@@ -97,39 +97,14 @@ class MultilingualTokens:
         return _snowball(language, word) if language else word
 
 
-class _Barred:
-    """Whether a word is a stopword of its text."""
-
-    def __init__(self, latin: list[str], default: str) -> None:
-        self.latin = latin_language(latin, default) if latin else default
-
-    def __call__(self, script: str, word: str) -> bool:
-        if script == "Cont":
-            return True
-        if script == "Arab":
-            word = word.translate(_BARE_ALEF)
-        language = self.latin if script == "Latn" else BY_SCRIPT.get(script)
-        return language is not None and word in stopwords(language)
-
-
-def normalise(text: str) -> str:
-    """NFKC and case folding, without characters that have no width.
-
-    The Turkish capital dotted I folds to a plain i, as its small form does.
-    """
-    if text.isascii() and text.isprintable():
-        return text.lower()
-    visible = _invisible().sub("", text)
-    folded = unicodedata.normalize("NFKC", visible).casefold().replace("i\u0307", "i")
-    return unicodedata.normalize("NFKC", folded).replace("\u2019", "'")
-
-
-@cache
-def _invisible() -> Any:
-    """Control and format characters, variation selectors; white space is kept."""
-    import regex
-
-    return regex.compile(r"(?!\s)[\p{Cc}\p{Cf}\p{Variation_Selector}]")
+def _is_stopword(script: str, word: str, latin: str) -> bool:
+    """Whether a word is a stopword; `latin` is the language of the words in Latin script."""
+    if script == "Cont":
+        return True
+    if script == "Arab":
+        word = word.translate(_BARE_ALEF)
+    language = latin if script == "Latn" else BY_SCRIPT.get(script)
+    return language is not None and word in stopwords(language)
 
 
 def _words(text: str) -> list[tuple[str, str]]:

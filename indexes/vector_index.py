@@ -23,7 +23,6 @@ from indexes.base import (
     as_k,
     as_vectors,
     no_hits,
-    refuse_filled,
     refuse_known,
 )
 from indexes.files import Section, Write, damaged, read_index, write_index
@@ -61,11 +60,6 @@ class VectorIndex(MutableIndex[Vectors]):
     @abstractmethod
     def _search(self, queries: Vectors, k: int) -> list[Hits]:
         """Search for at least one query; `k` is at most len(self)."""
-
-    @override
-    def build(self, ids: ArrayLike, items: Vectors) -> None:
-        refuse_filled(self)
-        self.add(ids, items)
 
     @override
     def add(self, ids: ArrayLike, items: Vectors) -> None:

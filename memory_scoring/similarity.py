@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.tokens import MultilingualTokens, Tokens
+from indexes.tokens import MultilingualTokens, TokenizedText
 from recallbed.corpus.records import MemoryItem
 
 LABEL, VALUE, TYPE, CONFIDENCE = 0.40, 0.40, 0.10, 0.10
@@ -104,5 +104,5 @@ def token_overlap(memory: str, text: str) -> float:
 
 
 @cache
-def _tokens(text: str) -> Tokens:
+def _tokens(text: str) -> TokenizedText:
     return MultilingualTokens()(text)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from indexes.embedding_store import EmbeddingStore
+from indexes.embedding_store import EmbeddingStore, VectorBatch
 from indexes.encoder import NO_PROMPT, Encoder, Role
 from indexes.tokens import UNSPACED
 from indexes.vector_table import VectorTable
@@ -142,9 +142,7 @@ class Dense(Retriever):
         try:
             with progress("encoding", len(new) if len(new) > 1 else 0) as advance:
                 for made in self.encoder.batches(new, role):
-                    vectors = self._as_first_encoded(
-                        rows[made.places], made.vectors, made.inputs, role
-                    )
+                    vectors = self._as_first_encoded(made, rows[made.places], role)
                     self._table.write(rows[made.places], vectors)
                     self._truncated.update(keys[i] for i in made.places[made.cut])
                     self._zero.update(keys[i] for i in made.places[~vectors.any(axis=1)])
@@ -155,20 +153,13 @@ class Dense(Retriever):
             raise
 
     def _as_first_encoded(
-        self,
-        rows: NDArray[np.int64],
-        vectors: NDArray[np.float32],
-        inputs: Sequence[bytes],
-        role: Role,
+        self, made: VectorBatch, rows: NDArray[np.int64], role: Role
     ) -> NDArray[np.float32]:
-        """`vectors`, with those of model inputs from earlier calls in their first form.
-
-        A store does the same by itself.
-        """
-        if self.encoder.store is not None:
-            return vectors
-        found = vectors.copy()
-        for i, key in enumerate(self._keys(inputs, role)):
+        """The new vectors, with those of model inputs from earlier calls in their first form."""
+        if self.encoder.store is not None:  # which does the same by itself
+            return made.vectors
+        found = made.vectors.copy()
+        for i, key in enumerate(self._keys(made.inputs, role)):
             first = self._first.setdefault(key, int(rows[i]))
             if first < rows.min():
                 found[i] = self._table.rows(np.array([first]))[0]

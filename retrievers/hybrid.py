@@ -1,15 +1,22 @@
-"""Hybrid retrieval: the scores of several retrievers, fused by a weighted sum or by ranks."""
+"""Hybrid retrieval: the scores of several retrievers, fused by a weighted sum or by ranks.
+
+A leg is one retriever's scores of the pool, shape (n,), with a mask of the positions it found any
+evidence for. A leg adds nothing at unmatched positions, and nothing at all if its scores are all
+equal. Sums are exactly rounded, so that no result depends on the order of the pool.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
+from analysis.metrics import ranked
 from recallbed.chat_models.base import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -24,9 +31,11 @@ from retrievers.base import (
 )
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
-from retrievers.fusion import Fusion, Scale, as_leg, reciprocal_rank_fusion, weighted_sum
 from retrievers.registry import describe_leg, leg_finder, register
 
+Floats = NDArray[np.float64]
+Fusion = Literal["weighted", "rrf"]
+Scale = Literal["minmax", "zscore"]
 LEXICAL_WEIGHT = 0.02
 """Weight of BM25 with a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
 PUBLIC_DEV = "0754c597de0a1c070b9c5045a586d89dce609e71783c29c31c0fc116c1333711"
@@ -185,3 +194,85 @@ def _weights(text: str, legs: int) -> tuple[float, ...]:
             f"weights={text}: give {legs} numbers from 0, one per leg, with commas, not all 0"
         )
     return found
+
+
+class Leg(NamedTuple):
+    """Scores as they are ranked (float32), and the mask of positions with any evidence, (n,)."""
+
+    scores: NDArray[np.float32]
+    matched: NDArray[np.bool_]
+
+
+def as_leg(scores: ArrayLike, matched: ArrayLike | None = None) -> Leg:
+    """Return a leg of `scores`, (n,); with `matched` None, all positions are matched.
+
+    Raises ValueError for scores or a mask of a wrong shape, and for scores that are not finite.
+    """
+    size = np.size(scores)
+    values = ranked(scores, size)
+    mask = np.ones(size, np.bool_) if matched is None else np.asarray(matched, np.bool_)
+    if mask.shape != (size,):
+        raise ValueError(f"a mask of shape {mask.shape} for {size} scores")
+    return Leg(values, mask)
+
+
+def minmax(one: Leg) -> Floats:
+    """Return (s - min) / (max - min) over the whole pool, (n,); 0 if unmatched or all equal.
+
+    The minimum is that of the pool, not of the matched: a single hit gets 1.
+    """
+    values = one.scores.astype(np.float64)
+    if not len(values):
+        return values
+    return np.where(one.matched, (values - values.min()) / (np.ptp(values) or 1.0), 0.0)
+
+
+def zscore(one: Leg) -> Floats:
+    """Return standard scores over the whole pool, (n,), shifted to a minimum of 0; 0 if unmatched.
+
+    Shifting a leg by a constant changes no fused order. The deviation is that of the population.
+    """
+    values = one.scores.astype(np.float64)
+    if not len(values) or not np.ptp(values):
+        return np.zeros(len(values))
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values.tolist()) / len(values))
+    return np.where(one.matched, (values - values.min()) / deviation, 0.0)
+
+
+def ranks(one: Leg) -> Floats:
+    """Return ranks among the matched positions, (n,), 1 for the best; infinite if unmatched.
+
+    Equal scores share the mean of their ranks, the expectation under random tie order.
+    """
+    found = np.full(len(one.scores), np.inf)
+    scores = one.scores[one.matched]
+    ordered = np.sort(scores)
+    above = len(scores) - np.searchsorted(ordered, scores, "right")
+    at_least = len(scores) - np.searchsorted(ordered, scores, "left")
+    found[one.matched] = (above + 1 + at_least) / 2
+    return found
+
+
+def weighted_sum(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
+    """Return the weighted sum of the legs on a common scale, (n,)."""
+    common = {"minmax": minmax, "zscore": zscore}[scale]
+    return _sum([weight * common(one) for one, weight in zip(legs, weights, strict=True)])
+
+
+def reciprocal_rank_fusion(
+    legs: Sequence[Leg], weights: Sequence[float], rrf_k: float = 60
+) -> Floats:
+    """Return the sum of weight / (rrf_k + rank), (n,) (Cormack et al. 2009).
+
+    A larger `rrf_k` gives more weight to agreement and less to the first place of one leg.
+    """
+    shares = [weight / (rrf_k + ranks(one)) for one, weight in zip(legs, weights, strict=True)]
+    return _sum(shares)
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    if len(parts) == 2:
+        return parts[0] + parts[1]
+    # More than two would round differently in another order of legs.
+    return np.array([math.fsum(column) for column in zip(*parts, strict=True)], np.float64)

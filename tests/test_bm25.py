@@ -1,4 +1,4 @@
-"""retrievers/bm25.py and rank_bm25.py, over indexes/terms.py and weighting.py."""
+"""retrievers/bm25.py and retrievers/rank_bm25.py."""
 
 import json
 import math
@@ -15,12 +15,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.metrics import above_tied, ranked, recall_at
-from indexes.terms import TermBags
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from retrievers import RunContext, build_retriever
-from retrievers.bm25 import BM25, VARIANTS, inverse_document_frequency, saturation
+from retrievers.bm25 import BM25, VARIANTS, TermBags, inverse_document_frequency, saturation
 from retrievers.rank_bm25 import RankBM25
 
 PEERS = {"okapi": "BM25Okapi", "plus": "BM25Plus", "l": "BM25L"}

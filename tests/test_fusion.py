@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.fusion import (
+from retrievers.hybrid import (
     Leg,
     as_leg,
     minmax,

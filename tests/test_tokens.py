@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from nltk.stem import PorterStemmer, SnowballStemmer
 
 from analysis.metrics import above_tied, ranked, recall_at
-from indexes.stopwords import (
+from indexes.language import (
     BY_SCRIPT,
     ENGLISH_127,
     LATIN,
     latin_language,
+    normalise,
     stopwords,
 )
 from indexes.tokens import (
     MultilingualTokens,
     PaperTokens,
     Tokenizer,
-    normalise,
     stemmer_languages,
 )
 from recallbed.corpus.records import Memory
@@ -483,7 +483,7 @@ def test_tokens_stems_and_stopwords_need_no_data(clean: CleanMachine) -> None:
     code = """
 import json, nltk
 nltk.data.path[:] = []  # nor data that someone installed for the whole machine
-from indexes.stopwords import BY_SCRIPT, LATIN, stopwords
+from indexes.language import BY_SCRIPT, LATIN, stopwords
 from indexes.tokens import MultilingualTokens, PaperTokens, stemmer_languages
 text = "The teas, don't они книгами كتابها 绿茶 किताबें"
 found = [MultilingualTokens(language)(text) for language in stemmer_languages()]

@@ -19,8 +19,7 @@ from recallbed.chat_models.tokens import estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from retrievers.base import RetrieverError, RunContext
-from retrievers.fusion import as_leg, weighted_sum
-from retrievers.hybrid import PUBLIC_DEV
+from retrievers.hybrid import PUBLIC_DEV, as_leg, weighted_sum
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.pointwise import by_value
