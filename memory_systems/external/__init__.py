@@ -1,0 +1,1 @@
+"""Real memory systems, each in a process and an environment of its own."""
