@@ -32,8 +32,7 @@ def search(
         int, typer.Option("--top", "-k", "--k", metavar="N", help="Memories per query.")
     ] = 5,
     by: Annotated[
-        Literal["vectors", "text", "both"],
-        typer.Option(help="What a milvus store is searched by."),
+        Literal["vectors", "text", "both"], typer.Option(help="What a milvus store is searched by.")
     ] = "vectors",
     address: Address = None,
     as_json: AsJson = False,

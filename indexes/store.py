@@ -53,10 +53,7 @@ def _count(spaces: Sized) -> str:
 
 
 @app.command(examples=("recallbed store show", "recallbed store show --store FILE --json"))
-def show(
-    store: Store = None,
-    as_json: AsJson = False,
-) -> None:
+def show(store: Store = None, as_json: AsJson = False) -> None:
     """List the spaces of the embedding store.
 
     A space is a model with all that changes its vectors.

@@ -9,13 +9,7 @@ from typing import Any
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.registry import Registry
-from recallbed.harness.typed_settings import (
-    coerced,
-    parameters,
-    plain_defaults,
-    require_all,
-    typed,
-)
+from recallbed.harness.typed_settings import coerced, parameters, plain_defaults, require_all, typed
 from recallbed.harness.users_code import made_of
 from retrievers.base import Retriever, RunContext
 

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-QUERIES = (
-    "Which tea should I buy for the office kettle?",
-    "我想买绿茶，哪一种适合我？",
-    "???",
-)
+QUERIES = ("Which tea should I buy for the office kettle?", "我想买绿茶，哪一种适合我？", "???")
 POOL = tuple(
     Memory(text, label)
     for text, label in (

@@ -1,4 +1,4 @@
-"""What every index promises, as test classes to inherit from, by capability.
+"""The contract of an index, as test classes to inherit from, by capability.
 
 class TestMine(MutableIndexContract):
     def make(self): return Mine(...)
@@ -30,7 +30,7 @@ class IndexContract(ABC):
 
     @abstractmethod
     def items(self, seed: int, count: int) -> Any:
-        """`count` different things to hold, of which each is its own best answer."""
+        """`count` different things to hold, of which each is its own best hit."""
 
     @pytest.fixture
     def index(self) -> Any:
@@ -93,7 +93,7 @@ class IndexContract(ABC):
         [other] = index.search(items[8:9], 3)
         assert other.ids[0] == ids[8]
 
-    def test_no_question_no_answer(self, index: Any) -> None:
+    def test_no_query_no_hits(self, index: Any) -> None:
         assert index.search(self.items(0, 1)[:0], 5) == []
 
     def test_the_first_hits_are_the_start_of_more_hits(self, index: Any) -> None:
@@ -108,7 +108,7 @@ class IndexContract(ABC):
             assert alone.ids.tolist() == together[i].ids.tolist()
 
     @pytest.mark.parametrize("k", [0, -1, 1.5, True])
-    def test_a_k_that_makes_no_sense(self, index: Any, k: Any) -> None:
+    def test_an_invalid_k_is_refused(self, index: Any, k: Any) -> None:
         with pytest.raises(IndexingError, match="k "):
             self.ask(index, k)
 
@@ -122,13 +122,13 @@ class IndexContract(ABC):
         "ids",
         [[1], [1, 2, 3, 4], [0.5, 1.0, 2.0], [-1, 2, 3], [[1, 2, 3]], [[1], [2, 3]], [1, 2, 2**63]],
     )
-    def test_ids_that_are_none(self, ids: Any) -> None:
+    def test_invalid_ids_are_refused(self, ids: Any) -> None:
         with pytest.raises(IndexingError, match="id"):
             self.make().build(ids, self.items(0, 3))
 
     # --- on disk
 
-    def test_a_saved_index_answers_as_before(self, index: Any, tmp_path: Path) -> None:
+    def test_a_saved_index_returns_the_same_hits(self, index: Any, tmp_path: Path) -> None:
         before = self.ask(index, 10)
         index.save(tmp_path / "index")
         again = type(index).load(tmp_path / "index")

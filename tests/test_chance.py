@@ -1,6 +1,5 @@
 """retrievers/chance.py and overlap.py: knowing nothing scores chance, and exactly so."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,20 @@ from retrievers import Retriever, RunContext, build_retriever
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config
+from tests.kit import rows_of, sweep_config
 
 SIZES = (100, 300, 1000)
 KS = (1, 5, 10)
+Swept = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Summary and rows of both over the whole embedded sample."""
     out: Path = tmp_path_factory.mktemp("chance") / "run"
     configurations = parse_configurations(["constant", "random"], [])
     outcome = run_sweep(sweep_config(configurations, distractors=SIZES, ks=KS, out=out))
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text("utf-8").splitlines()]
-    return dict(outcome.summary), rows
+    return dict(outcome.summary), rows_of(out)
 
 
 def cells(summary: dict[str, Any], retriever: str) -> list[dict[str, Any]]:
@@ -40,15 +39,13 @@ def cells(summary: dict[str, Any], retriever: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_constant_ties_every_pool_whole(sweep: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+def test_constant_ties_every_pool_whole(sweep: Swept) -> None:
     rows = [row for row in sweep[1] if row["retriever"] == "constant"]
     assert len(rows) >= 120 * len(SIZES)
     assert {(row["above"], row["tied"] - row["distractors"]) for row in rows} == {(0, 1)}
 
 
-def test_constant_scores_exactly_k_over_the_pool(
-    sweep: tuple[dict[str, Any], list[dict[str, Any]]],
-) -> None:
+def test_constant_scores_exactly_k_over_the_pool(sweep: Swept) -> None:
     for cell in cells(sweep[0], "constant"):
         pool = cell["distractors"] + 1
         assert cell["failed"] == 0
@@ -61,9 +58,7 @@ def test_constant_scores_exactly_k_over_the_pool(
         assert cell["reciprocal_rank"]["mean"] == round(harmonic / pool, 6)
 
 
-def test_random_lies_within_its_interval_around_chance(
-    sweep: tuple[dict[str, Any], list[dict[str, Any]]],
-) -> None:
+def test_random_lies_within_its_interval_around_chance(sweep: Swept) -> None:
     for cell in cells(sweep[0], "random"):
         for k in KS:
             recall = cell["recall"][str(k)]
@@ -73,7 +68,7 @@ def test_random_lies_within_its_interval_around_chance(
 
 
 def test_random_scores_chance_over_many_seeds() -> None:
-    """A lean too small for one sweep to show would stand out here, at four standard errors."""
+    """A bias too small for one sweep would show here, at four standard errors."""
     pools = build_pools(load_dataset(sample_root(), "dev"), "nested", (100,), (0,))
     above = []
     for seed in range(40):

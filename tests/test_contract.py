@@ -29,7 +29,7 @@ OURS = [
     if RETRIEVERS.find(name).__module__.startswith("retrievers.")
     and not issubclass(RETRIEVERS.find(name), Reranker)
 ]
-KNOW_NOTHING = {"constant", "random"}
+BY_CHANCE = {"constant", "random"}
 CHECKS = [name for name in vars(RetrieverContract) if name.startswith("test_")]
 
 
@@ -39,7 +39,7 @@ class TestEveryRetriever(RetrieverContract):
     @pytest.fixture(autouse=True, params=OURS)
     def _choose(self, request: pytest.FixtureRequest) -> None:
         self.name = request.param
-        self.has_direction = self.name not in KNOW_NOTHING
+        self.has_direction = self.name not in BY_CHANCE
 
     def make(self) -> Retriever:
         return build_retriever(Configuration("x", self.name, {}), RunContext(seed=5, bank=POOL))
@@ -63,7 +63,7 @@ class TestEveryVariant(RetrieverContract):
         return build_retriever(Configuration("x", self.name, self.settings), RunContext(bank=POOL))
 
 
-def test_every_room_file_is_registered() -> None:
+def test_every_file_of_the_package_is_registered() -> None:
     assert {"bm25", "rank-bm25", "dense", "minilm", "random", "constant", "overlap"} <= set(OURS)
 
 
@@ -73,7 +73,7 @@ def test_settings_come_back_equal_from_json(name: str) -> None:
     assert json.loads(json.dumps(settings, allow_nan=False)) == settings
 
 
-# --- retrievers that each break one promise, and the check that has to see it
+# --- retrievers that each break one requirement, and the check that must find it
 
 
 class WrongLength(Overlap):
@@ -82,7 +82,7 @@ class WrongLength(Overlap):
 
 
 class NotANumber(Overlap):
-    """As a cosine of an empty text is, where nobody thought of it."""
+    """As a cosine of an empty text may be."""
 
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
         return [
@@ -231,7 +231,7 @@ class Unpicklable(Overlap):
 
 
 class OtherInAWorker(Overlap):
-    """As `hash(text)` is, which is salted anew in every process."""
+    """As `hash(text)`, which has another salt in every process."""
 
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
         spawned = multiprocessing.parent_process() is not None
@@ -252,7 +252,7 @@ class LosesItsState(Overlap):
 
 
 class Softmax(Overlap):
-    """Shares one unit of score among the pool, and says that the pool doesn't matter."""
+    """Shares one unit of score among the pool, and claims to be pool-independent."""
 
     @property
     def pool_independent(self) -> bool:
@@ -331,11 +331,11 @@ def contract_of(retriever: type[Retriever]) -> RetrieverContract:
 
 
 @pytest.mark.parametrize(
-    ("retriever", "check", "said"), BROKEN, ids=[f"{r.__name__}-{c}" for r, c, _ in BROKEN]
+    ("retriever", "check", "message"), BROKEN, ids=[f"{r.__name__}-{c}" for r, c, _ in BROKEN]
 )
-def test_a_broken_retriever_is_caught(retriever: type[Retriever], check: str, said: str) -> None:
-    # An assertion or, where the retriever itself breaks, its own error: pytest shows both.
-    with pytest.raises(Exception, match=said):
+def test_a_broken_retriever_is_caught(retriever: type[Retriever], check: str, message: str) -> None:
+    # An assertion or, if the retriever itself fails, its own error: pytest shows both.
+    with pytest.raises(Exception, match=message):
         getattr(contract_of(retriever), check)()
 
 

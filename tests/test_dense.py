@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from indexes.embedding_store import VectorBatch
 from indexes.encoder import Role
@@ -61,11 +60,11 @@ class Recorded(MiniLM):
                 self.given += [texts[i] for i in made.places]
                 yield made
 
-        self.encoder.batches = recording  # type: ignore[method-assign]
+        self.encoder.batches = recording
 
 
 class PerPool(MiniLM):
-    """MiniLM scored pool by pool, as a retriever is that says nothing of independence."""
+    """MiniLM scored pool by pool, as a retriever that is not declared pool-independent."""
 
     @property
     def pool_independent(self) -> bool:
@@ -143,7 +142,6 @@ def test_memories_that_are_equal_to_the_model_tie_exactly(name: str, prepared: b
     pool = [Memory("Owns a RED bicycle"), *long, *POOL, Memory("owns a  red bicycle")]
     [configuration] = parse_configurations([f"x={name}"], ["x.device=cpu"])
     retriever = build_retriever(configuration, RunContext())
-    assert isinstance(retriever, Dense)
     rows_matter(retriever.encoder)
     if prepared:
         retriever.prepare([QUERY], pool)
@@ -207,7 +205,7 @@ def test_a_copy_carries_the_vectors_and_not_the_model(minilm: MiniLM) -> None:
 # --- prefixes
 
 
-def test_prefixes_stand_before_the_texts_as_they_are(minilm: MiniLM) -> None:
+def test_prefixes_are_put_before_the_texts_unchanged(minilm: MiniLM) -> None:
     dense = Dense(query_prefix="query: ", memory_prefix="passage:", device="cpu")
     by_hand = minilm.score(f"query: {QUERY}", [Memory(f"passage:{text}") for text in TEXTS])
     assert np.allclose(dense.score(QUERY, POOL), by_hand, atol=1e-6)
@@ -290,9 +288,7 @@ def test_preparing_again_counts_the_same() -> None:
     assert first["truncated_memories"] == 1
 
 
-def test_truncation_stands_in_the_summary_of_a_run(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_truncation_is_in_the_summary_of_a_run(write_release: WriteRelease, tmp_path: Path) -> None:
     release = write_release([(QUERY, [TEXTS[0], LONG, "Plays chess"], 0), *ROWS[1:]])
     config = sweep_config(
         (Configuration("m", "minilm", {"device": "cpu"}),),
@@ -301,7 +297,7 @@ def test_truncation_stands_in_the_summary_of_a_run(
         out=tmp_path / "run",
     )
     notes = run_sweep(config).summary["notes"]["m"]
-    # The three pools hold nine memories, of which chess stands in two.
+    # The three pools hold nine memories; chess is in two of them.
     assert (notes["truncated_memories"], notes["of_memories"]) == (1, 8)
     assert (notes["truncated_queries"], notes["of_queries"]) == (0, 3)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["notes"]["m"] == notes
@@ -329,14 +325,11 @@ def test_union_scoring_gives_the_rows_of_scoring_pool_by_pool(
 
 
 def test_cpu_and_cuda_agree_to_1e_5() -> None:
-    """Row 19."""
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA here")
-    scores: list[NDArray[np.float64]] = []
-    for device in ("cpu", "cuda"):
-        retriever = MiniLM(device=device)
-        assert retriever.settings()["device"] == device
-        scores.append(retriever.score(QUERY, POOL))
-    assert abs(scores[0] - scores[1]).max() <= 1e-5
+    cpu, cuda = (MiniLM(device=device) for device in ("cpu", "cuda"))
+    assert (cpu.settings()["device"], cuda.settings()["device"]) == ("cpu", "cuda")
+    assert abs(cpu.score(QUERY, POOL) - cuda.score(QUERY, POOL)).max() <= 1e-5
+    assert abs(cpu.encoder.encode(TEXTS)[0] - cuda.encoder.encode(TEXTS)[0]).max() <= 1e-5

@@ -1,4 +1,4 @@
-"""The embedding store: nothing is encoded twice, and nothing foreign or damaged is ever used."""
+"""The embedding store: nothing is encoded twice, and nothing invalid or damaged is used."""
 
 import json
 import pickle
@@ -129,7 +129,7 @@ def test_stopped_while_writing_nothing_is_half_written(
     assert len(all_of(store, TEXTS)) == len(TEXTS)
 
 
-def test_no_text_stands_in_the_file(store: EmbeddingStore) -> None:
+def test_the_file_contains_no_text(store: EmbeddingStore) -> None:
     store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
     store.close()
     raw = b"".join(path.read_bytes() for path in store.path.parent.iterdir())
@@ -425,8 +425,8 @@ print(sum(space.vectors for space in store.spaces()))
 
 
 def test_two_connections_here_outlive_a_process_that_comes_and_goes(store: EmbeddingStore) -> None:
-    # Opening the file beside SQLite would give up its locks; a process that then closes last, as it
-    # thinks, takes the journal away from under the others ("disk I/O error").
+    # Opening the file without SQLite would release its locks; a process that seems to close it last
+    # would then remove the journal that the others use ("disk I/O error").
     none = np.zeros(1, bool)
     store.write(SPACE, TEXTS[:1], vectors_for(TEXTS[:1]), none)
     second = EmbeddingStore(store.path)

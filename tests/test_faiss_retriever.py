@@ -1,6 +1,5 @@
-"""`faiss` is `minilm` as long as a pool is searched exactly, and says where it isn't."""
+"""`faiss` is `minilm` if a pool is searched exactly, and reports if it is not."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,12 +12,12 @@ import pytest
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
-from retrievers import RunContext, Scored, build_retriever
+from retrievers import RunContext, build_retriever
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss
 from retrievers.testing import RetrieverContract
 from task3.sweep_run import run_sweep
-from tests.kit import sweep_config
+from tests.kit import rows_of, sweep_config
 
 ANIMALS = ("hens", "bees", "a goat", "two cats", "an old dog", "ducks", "a parrot", "rabbits")
 PLACES = ("shed", "garden", "kitchen", "barn", "orchard", "attic", "yard", "cellar", "porch")
@@ -58,7 +57,7 @@ def test_rows_equal_those_of_minilm(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     asked = sweep_config(labels, distractors=(100, 300), limit=12, out=tmp_path / "r", store=store)
     run_sweep(asked)
-    rows = [json.loads(line) for line in (tmp_path / "r" / "rows.jsonl").open()]
+    rows = rows_of(tmp_path / "r")
     half = len(rows) // 2
     assert half == 24
     own = {"retriever", "check"}  # the check of a row covers its label
@@ -77,7 +76,6 @@ def test_past_the_bound_positions_not_returned_share_one_place(
 ) -> None:
     retriever = faiss(exact_up_to=100, index=index, depth=50)
     result = retriever.score(QUERY, POOL)
-    assert isinstance(result, Scored)
     scores, matched = np.asarray(result.scores), np.asarray(result.matched)
     assert matched.sum() == 50
     assert result.repairs == {"unreturned": len(POOL) - 50}
@@ -135,7 +133,7 @@ def test_one_index_serves_all_queries_of_a_pool(monkeypatch: pytest.MonkeyPatch)
 
     def counted(*words: object, **more: object) -> object:
         built.append(words)
-        return real(*words, **more)  # type: ignore[arg-type]
+        return real(*words, **more)
 
     monkeypatch.setattr(module, "make_index", counted)
     retriever = faiss(exact_up_to=0)
@@ -163,6 +161,6 @@ def test_too_few_points_for_ivfpq_is_refused_not_searched_badly() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"index": "tree"}, {"depth": "0"}, {"exact_up_to": "-1"}])
-def test_settings_that_make_no_sense(settings: dict[str, str]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, str]) -> None:
     with pytest.raises(UserError):
         build_retriever(Configuration("f", "faiss", settings), RunContext())

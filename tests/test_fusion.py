@@ -35,7 +35,7 @@ PAIR = st.integers(1, 12).flatmap(lambda size: st.tuples(legs(size), legs(size))
 def fuse(pair: tuple[Leg, Leg], how: str) -> np.ndarray:
     if how == "rrf":
         return reciprocal_rank_fusion(pair, (0.3, 0.7))
-    return weighted_sum(pair, (0.3, 0.7), how)  # type: ignore[arg-type]
+    return weighted_sum(pair, (0.3, 0.7), how)
 
 
 HOW = pytest.mark.parametrize("how", ["minmax", "zscore", "rrf"])
@@ -114,7 +114,7 @@ def test_the_order_of_the_pool_changes_not_a_bit(
 ) -> None:
     order = data.draw(st.permutations(range(len(pair[0].scores))))
     shuffled = (Leg(one.scores[order], one.matched[order]) for one in pair)
-    assert fuse(tuple(shuffled), how).tolist() == fuse(pair, how)[order].tolist()  # type: ignore[arg-type]
+    assert fuse(tuple(shuffled), how).tolist() == fuse(pair, how)[order].tolist()
 
 
 @HOW
@@ -182,8 +182,8 @@ def test_a_flat_leg_adds_nothing() -> None:
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
 def test_whatever_the_one_score_is(scale: str, value: float) -> None:
     dense = as_leg([0.1, 0.9, 0.2, 0.3])
-    alone = weighted_sum([dense], [0.5], scale)  # type: ignore[arg-type]
-    both = weighted_sum([as_leg([value] * 4), dense], [0.5, 0.5], scale)  # type: ignore[arg-type]
+    alone = weighted_sum([dense], [0.5], scale)
+    both = weighted_sum([as_leg([value] * 4), dense], [0.5, 0.5], scale)
     assert both.tolist() == alone.tolist()
 
 

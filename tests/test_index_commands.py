@@ -64,7 +64,7 @@ def test_milvus_by_text_and_by_both(place: Path) -> None:
     for by in ("text", "both"):
         found = json.loads(search("store", "hens attic", "--by", by, "--json").stdout)
         assert found["hits"][0]["id"] == 103
-    IndexedStore(Path("store")).index.close()  # type: ignore[attr-defined]
+    IndexedStore(Path("store")).index.close()
 
 
 def test_ids_are_line_numbers_unless_given(place: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("store",), "--queries"),
         (("store", "bees", "-k", "0"), "k 0"),
@@ -182,9 +182,9 @@ def test_what_is_no_store_is_named(place: Path, what: str) -> None:
         (("store", "bees", "--by", "both"), "needs a store of kind milvus"),
     ],
 )
-def test_questions_that_make_no_sense(place: Path, words: tuple[str, ...], said: str) -> None:
+def test_invalid_searches_are_refused(place: Path, words: tuple[str, ...], message: str) -> None:
     build("--out", "store", "--kind", "flat")
-    one_line_error(search(*words, code=2), said)
+    one_line_error(search(*words, code=2), message)
 
 
 @pytest.mark.parametrize("kind", ["flat", "bm25s"])
@@ -215,7 +215,7 @@ def test_a_copy_of_a_store_with_repeats_holds_them_all(place: Path) -> None:
     there.close()
 
 
-def test_a_server_that_is_away_is_one_line(place: Path) -> None:
+def test_an_unavailable_server_is_one_line(place: Path) -> None:
     build("--out", "store", "--kind", "flat")
     found = run(copy_app, "store", "--to", "http://127.0.0.1:9")
     one_line_error(found, "http://127.0.0.1:9: Milvus cannot be reached")
@@ -249,7 +249,7 @@ def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
     build("--out", "store", "--kind", "bm25s", "--overwrite", code=130)
     assert len(IndexedStore(Path("store")).index) == len(LINES)
     assert sorted(p.name for p in place.iterdir()) == ["mine.jsonl", "store"]
-    # Killed between the two renames, it is named where it lies.
+    # Killed between the two renames, the error names its place.
     rename(Path("store"), Path(".store.old"))
     one_line_error(search("store", "bees", code=2), ".store.old: rename it")
 
@@ -269,7 +269,7 @@ def test_a_store_is_replaced_from_inside_and_through_a_link(
     assert len(IndexedStore(place / "link").index) == 3
 
 
-def test_strange_names_queries_texts_and_terminals(place: Path) -> None:
+def test_unusual_names_queries_texts_and_terminals(place: Path) -> None:
     write_lines(place / "mine.jsonl", [{"text": "Likes tea\nwith 奶 and 🍯"}, {"text": "Runs"}])
     build("--out", "50% #1?", "--kind", "bm25s")
     words = [sys.executable, "-m", "indexes.search", "50% #1?", b"\xff tea"]

@@ -1,4 +1,4 @@
-"""A bound on embeddings in memory changes where they lie, and no row."""
+"""A bound on embeddings in memory changes where they are kept, and no row."""
 
 import gc
 import pickle

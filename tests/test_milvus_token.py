@@ -1,4 +1,4 @@
-"""Whom the token of a Milvus server is sent to: an address that the user gave, and no other."""
+"""The token of a Milvus server is sent only to an address that the user gave."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ TOKEN = "root:sesame-0123"
 WIDTH = 16
 
 
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
+
+
 @contextmanager
 def listening() -> Iterator[tuple[str, list[str]]]:
     """A server's address and every header that it was sent. It answers nothing."""
     headers: list[str] = []
 
-    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    class Handler(grpc.GenericRpcHandler):
         def service(self, details: Any) -> None:
             headers.extend(f"{name}: {value}" for name, value in details.invocation_metadata)
 
@@ -43,7 +48,7 @@ def listening() -> Iterator[tuple[str, list[str]]]:
 
 
 def saved(path: Path, address: Any, **more: Any) -> Path:
-    """The file that leads to a collection, as somebody else may have written it."""
+    """A file that leads to a collection, as another person may have written it."""
     settings = {"address": address, "collection": "c", "structure": "HNSW", "effort": 512, **more}
     header = {"width": WIDTH, "model": "m", "metric": "inner product", "count": 0}
     write_index(path, "milvus", {**header, "settings": settings}, {}, ("pymilvus",))
@@ -56,10 +61,7 @@ def sent(headers: list[str]) -> bool:
     return any(header.startswith("authorization:") for header in headers)
 
 
-def test_a_token_goes_to_the_address_that_the_user_gave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
+def test_a_token_goes_to_the_address_that_the_user_gave(tmp_path: Path) -> None:
     with listening() as (address, headers):
         with pytest.raises(IndexingError) as caught:
             len(Milvus(WIDTH, address=address, timeout=2))
@@ -72,10 +74,7 @@ def test_a_token_goes_to_the_address_that_the_user_gave(
 
 
 @pytest.mark.parametrize("given", [None, "http://127.0.0.1:9"])
-def test_a_token_does_not_go_to_an_address_that_a_file_names(
-    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
+def test_a_token_does_not_go_to_an_address_from_a_file(given: str | None, tmp_path: Path) -> None:
     with listening() as (address, headers):
         with pytest.raises(IndexingError, match="MILVUS_TOKEN was not sent") as caught:
             open_index(saved(tmp_path / "index", address, send_token=True), given)
@@ -83,10 +82,7 @@ def test_a_token_does_not_go_to_an_address_that_a_file_names(
         assert "\n" not in str(caught.value)
 
 
-def test_a_search_asks_for_the_address_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
+def test_a_search_asks_for_the_address_again(tmp_path: Path) -> None:
     (tmp_path / "store.json").write_text('{"kind": "milvus", "count": 0, "model": "m"}')
     for more, comes in (([], False), (["--address"], True)):
         with listening() as (address, headers):
@@ -107,10 +103,7 @@ def test_a_search_asks_for_the_address_again(
         "http://127.0.0.1:9/root%3Asesame-0123",
     ],
 )
-def test_an_address_with_a_token_in_it_is_refused(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
+def test_an_address_with_a_token_in_it_is_refused(address: str, tmp_path: Path) -> None:
     path = saved(tmp_path / "index", address)
     for make in (lambda: Milvus(WIDTH, address=address), lambda: open_index(path)):
         with pytest.raises(IndexingError, match="MILVUS_TOKEN") as caught:

@@ -14,7 +14,7 @@ from indexes import indexed_store
 from indexes.base import NotAnIndex, open_index
 from indexes.build import app as build_app
 from indexes.indexed_store import IndexedStore
-from tests.kit import run
+from tests.kit import run, write_lines
 
 NUMBER = 40
 
@@ -26,8 +26,7 @@ def write_memories(path: Path, word: str) -> Path:
         {"id": i, "text": f"{word} subject{(i + shift) % NUMBER}", "label": word}
         for i in range(NUMBER)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(path, rows)
 
 
 def build(store: Path, word: str) -> None:
@@ -110,7 +109,6 @@ def test_a_process_that_builds_again_and_again_is_never_mixed_up(tmp_path: Path)
     build(store, "alpha")
     words = [sys.executable, "-c", REBUILD, str(store), str(stop)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         try:
             assert other.stdout.readline() == "ready\n"
             seen: list[str] = []

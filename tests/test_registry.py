@@ -84,7 +84,7 @@ def complaint(name: str, *settings: str) -> str:
 # --- names
 
 
-def test_every_file_of_the_room_is_discovered() -> None:
+def test_every_file_of_the_package_is_discovered() -> None:
     assert set(OURS) <= set(RETRIEVERS.names())
     assert list(RETRIEVERS.names()) == sorted(RETRIEVERS.names())
 
@@ -120,7 +120,7 @@ def test_a_name_taken_by_another_class_is_an_error(monkeypatch: pytest.MonkeyPat
 def test_a_class_of_the_same_name_from_elsewhere_is_another_class(
     write_module: WriteModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a user's `BM25` would silently stand in for ours under the name `bm25`."""
+    """Else a user's `BM25` would silently replace ours under the name `bm25`."""
     monkeypatch.setattr(RETRIEVERS, "_classes", dict(RETRIEVERS._classes))
     RETRIEVERS.names()
     write_module(
@@ -155,7 +155,7 @@ def test_a_class_in_a_package_of_the_working_folder_is_found(write_module: Write
 
 
 def test_the_working_folder_is_searched_last(write_module: WriteModule) -> None:
-    # Beside a name of its own: one of the standard library, and a room of this house.
+    # With a name of its own, one of the standard library, and that of a package of ours.
     for name in ("shout", "colorsys"):
         write_module(f"{name}.py", SHOUT)
     write_module("analysis/__init__.py", "raise RuntimeError('shadowed')")
@@ -190,7 +190,7 @@ def test_looking_twice_adds_the_working_folder_once(write_module: WriteModule) -
         ("shout:Retriever", ["does not define score"]),
     ],
 )
-def test_what_is_wrong_with_a_users_class_is_said_in_one_line(
+def test_what_is_wrong_with_a_users_class_is_one_line(
     write_module: WriteModule, name: str, words: list[str]
 ) -> None:
     write_module("shout.py", SHOUT)

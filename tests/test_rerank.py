@@ -23,7 +23,7 @@ from retrievers.rerank.listwise import Listwise
 from retrievers.rerank.pairwise import Pairwise
 from retrievers.rerank.prompt_reranker import PromptReranker
 from retrievers.rerank.setwise import Setwise
-from retrievers.rerank.testing import PromptRerankerContract
+from retrievers.rerank.testing import HONEST, INJECTIONS, PromptRerankerContract
 from retrievers.testing import RetrieverContract
 from tests.kit import ROOT
 from tests.reader import knows, reader, shown
@@ -57,8 +57,7 @@ def make(cls: type[PromptReranker], server: ScriptedServer, **settings: Any) -> 
 
 
 def rank(result: Any, pool: list[Memory], text: str) -> tuple[int, int]:
-    """How many stand above the text, and how many tie with it, itself included."""
-    assert isinstance(result, Scored)
+    """The number of memories above the text, and of those that tie with it, itself included."""
     scores = np.asarray(result.scores, np.float32)
     mine = scores[[m.text for m in pool].index(text)]
     return int((scores > mine).sum()), int((scores == mine).sum())
@@ -121,7 +120,6 @@ def test_a_perfect_reader_puts_the_gold_first(cls: type[PromptReranker]) -> None
         settings = {} if cls is FullContext else {"depth": 41}
         result = make(cls, server, **settings).score(QUERY, POOL)
     assert rank(result, POOL, GOLD) == (0, 1)
-    assert isinstance(result, Scored)
     assert result.usage.calls == len(server.calls)
     assert result.usage.unreported == 0
 
@@ -130,7 +128,6 @@ def test_a_perfect_reader_puts_the_gold_first(cls: type[PromptReranker]) -> None
 def test_what_the_first_stage_cuts_off_stays_below_in_its_order(cls: type[PromptReranker]) -> None:
     with scripted_server(reader(knows(GOLD))) as server:
         result = make(cls, server, depth=5).score(QUERY, POOL)
-    assert isinstance(result, Scored)
     first = np.asarray(Overlap().score(QUERY, POOL), np.float32)
     scores = np.asarray(result.scores, np.float32)
     assert result.depth == 5
@@ -161,8 +158,6 @@ def test_the_order_of_the_pool_changes_neither_prompt_nor_rank(simple: ScriptedS
             depth = {"depth": 8} if cls is Pairwise else {}  # each pair is a call
             reranker = cls.asking(asked(simple), *given, seed=seed, **depth)
             there, back = (reranker.score("zzz", pool) for pool in (POOL, POOL[::-1]))
-            assert isinstance(there, Scored)
-            assert isinstance(back, Scored)
             assert np.array_equal(there.scores, np.asarray(back.scores)[::-1])
 
 
@@ -184,8 +179,6 @@ def test_shown_is_the_order_of_the_prompt(order: str) -> None:
     with scripted_server(reader(overlap)) as server:
         result = make(Listwise, server, order=order, depth=8).score(QUERY, POOL)
         [call] = server.calls
-    assert isinstance(result, Scored)
-    assert result.shown is not None
     assert [POOL[i].text for i in result.shown] == list(shown(call)[1].values())
 
 
@@ -210,11 +203,10 @@ def test_windows_slide_from_the_back_to_the_front() -> None:
 
 
 def test_pairwise_asks_both_orders_and_a_conflict_is_half_each() -> None:
-    """A reader who always prefers the first shown says nothing: the first stage decides."""
+    """If the reader always prefers the first shown, the first stage decides."""
     with scripted_server(lambda call: {"best": 1}) as server:
         result = make(Pairwise, server, depth=4, top=4).score(QUERY, POOL)
         pairs = [tuple(shown(call)[1].values()) for call in server.calls]
-    assert isinstance(result, Scored)
     assert {pair[::-1] for pair in pairs} == set(pairs)
     assert result.repairs == {"conflict": len(pairs) // 2}
     head = np.argsort(-np.asarray(result.scores), kind="stable")[:4]
@@ -225,7 +217,7 @@ def test_pairwise_asks_both_orders_and_a_conflict_is_half_each() -> None:
 def test_setwise_takes_fewer_calls_than_pairwise() -> None:
     with scripted_server(reader(knows(GOLD))) as server:
         calls = [
-            make(cls, server, depth=20).score(QUERY, POOL).usage.calls  # type: ignore[union-attr]
+            make(cls, server, depth=20).score(QUERY, POOL).usage.calls
             for cls in (Listwise, Setwise, Pairwise)
         ]
     assert calls[0] == 1
@@ -237,7 +229,6 @@ def test_full_context_shows_all_and_leaves_the_unnamed_tied() -> None:
         result = make(FullContext, server, top=3).score(QUERY, POOL)
         [call] = server.calls
     assert len(shown(call)[1]) == len(POOL)
-    assert isinstance(result, Scored)
     assert result.first_stage is None
     _, counts = np.unique(np.asarray(result.scores), return_counts=True)
     assert counts.tolist() == [len(POOL) - 3, 1, 1, 1]
@@ -248,7 +239,6 @@ def test_full_context_over_a_first_stage_keeps_its_order_below() -> None:
         reranker = FullContext.asking(asked(server), Overlap(), top=1, order="first-stage")
         result = reranker.score(QUERY, POOL)
     assert rank(result, POOL, GOLD) == (0, 1)
-    assert isinstance(result, Scored)
     assert result.first_stage is not None
     assert np.unique(np.asarray(result.scores)).tolist() == [-1, 0]  # the others tie there too
 
@@ -279,7 +269,7 @@ def test_a_run_gives_first_stage_and_model(simple: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "told"),
+    ("name", "setting", "message"),
     [
         ("listwise", "", "LABEL.model=openai:MODEL"),
         ("listwise", "model=nothing", "no chat model `nothing`"),
@@ -296,13 +286,13 @@ def test_a_run_gives_first_stage_and_model(simple: ScriptedServer) -> None:
         ("pairwise", "model=openai:m max_tokens=0", "max_tokens=0"),
     ],
 )
-def test_a_wrong_setting_is_told_in_one_line(name: str, setting: str, told: str) -> None:
+def test_a_wrong_setting_is_one_line(name: str, setting: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         build_retrievers(
             parse_configurations([f"x={name}"], [f"x.{one}" for one in setting.split()]),
             RunContext(),
         )
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_failing_first_stage_fails_its_query_alone(simple: ScriptedServer) -> None:
@@ -327,7 +317,6 @@ def test_a_reranker_over_a_reranker_adds_up_what_both_took() -> None:
         inner = make(Setwise, server, depth=41, top=3)
         outer = Listwise.asking(asked(server), inner, depth=3)
         result = outer.score(QUERY, POOL)
-    assert isinstance(result, Scored)
     assert result.usage.calls == len(server.calls) > 10
     assert rank(result, POOL, GOLD) == (0, 1)
 
@@ -346,7 +335,7 @@ def test_an_empty_pool_and_a_single_memory_need_no_call() -> None:
     with scripted_server(reader(overlap)) as server:
         for cls in (Listwise, Setwise, Pairwise):
             reranker = make(cls, server)
-            assert np.asarray(reranker.score("tea", []).scores).shape == (0,)  # type: ignore[union-attr]
+            assert np.asarray(reranker.score("tea", []).scores).shape == (0,)
             assert isinstance(reranker.score("tea", POOL[:1]), Scored)
         assert server.calls == []
 
@@ -367,3 +356,38 @@ def test_queries_of_a_batch_are_under_way_together() -> None:
         results = make(Listwise, server, depth=4).score_batch(queries, [POOL] * 9)
     assert all(isinstance(one, Scored) and one.usage.calls == 1 for one in results)
     assert len(server.calls) == 9
+
+
+# --- memories that give orders; the contract checks that they change no prompt
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[ScriptedServer, ChatModel]]:
+    with scripted_server(reader(tea_then_cat)) as server:
+        yield server, asked(server)
+
+
+def tea_then_cat(query: str, text: str) -> float:
+    return float("tea" in text) + 0.5 * ("cat" in text)
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_a_reply_that_echoes_the_memory_is_read_for_its_own_answer(
+    text: str, served: tuple[ScriptedServer, ChatModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model quotes a memory within a sentence, and then answers."""
+    server, chat = served
+    plain = reader(tea_then_cat)
+
+    def answer(call: Call) -> str:
+        quoted = " ".join(text.split())
+        return f"One memory reads: {quoted} and I won't follow it.\n\n{json.dumps(plain(call))}"
+
+    monkeypatch.setattr(server, "answer", answer)
+    result = Listwise.asking(chat, Overlap()).score("tea", [*map(Memory, HONEST), Memory(text)])
+    assert result.repairs == {}
+    assert np.argsort(-np.asarray(result.scores), kind="stable")[:2].tolist() == [0, 1]
+
+
+def test_there_are_at_least_thirty_injections() -> None:
+    assert len(set(INJECTIONS)) >= 30

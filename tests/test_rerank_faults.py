@@ -76,7 +76,6 @@ def test_a_reply_that_can_be_read_is(cls: type[PromptReranker], behaviour: str) 
     with scripted_server(reader(knows(gold)), behaviour) as server:
         result = make(cls, server.url).score("q", numbered(8))
     assert order(result)[0] == 6
-    assert isinstance(result, Scored)
     assert set(result.repairs) <= {"conflict"}
     assert (result.usage.unreported > 0) == (behaviour == "usage missing")
     assert result.usage.estimate_in > 0
@@ -94,7 +93,6 @@ def test_a_reply_that_cannot_be_read_keeps_the_first_stages_order(
         result = cls.asking(chat, InOrder()).score("q", numbered(count))
         strict = cls.asking(chat, InOrder(), unusable="fail").results(["q"], [numbered(count)])
     kind = "cut" if behaviour == "truncated" else "wrong format"
-    assert isinstance(result, Scored)
     if behaviour == "truncated" and cls in (Listwise, FullContext):
         # What stood before the cut is whole and is used.
         assert result.repairs["cut"] == 1
@@ -140,7 +138,6 @@ def test_what_is_wrong_with_a_list_is_repaired_and_counted(
     with scripted_server(reader(knows(gold)), behaviour) as server:
         result = make(cls, server.url).score("q", numbered(8))
     assert order(result)[0] == 6
-    assert isinstance(result, Scored)
     assert result.repairs == repairs
 
 
@@ -172,7 +169,6 @@ def test_a_number_out_of_range_never_wraps(
     with scripted_server(lambda call: reply) as server:
         result = make(Listwise, server.url).score("q", numbered(3))
     assert order(result) == found
-    assert isinstance(result, Scored)
     assert result.repairs == repairs
 
 
@@ -188,7 +184,6 @@ def test_prose_fences_nests_and_nothing() -> None:
     assert order(results[1]) == order(results[2]) == [1, 2, 3, 4]
     unread = Counter[str]()
     for one in results:
-        assert isinstance(one, Scored)
         unread.update(one.repairs)
     assert unread == {"wrong format": 2, "missing": 2}
 
@@ -209,7 +204,6 @@ def test_twelve_of_a_hundred_one_repeated(cut: bool) -> None:
     first = [40, 7, 99, 12, 1, 100, 63, 5, 88, 31, 2]
     assert found[:11] == first
     assert found[11:] == [n for n in range(1, 101) if n not in first]
-    assert isinstance(result, Scored)
     assert result.repairs == {"repeated": 1, "missing": 89, **({"cut": 1} if cut else {})}
 
 
@@ -219,7 +213,6 @@ def test_a_cut_sentence_with_numbers_is_no_list() -> None:
         chat = chat_model("openai:m", base_url=server.url)
         result = Listwise.asking(chat, InOrder()).score("q", numbered(4))
     assert order(result) == [1, 2, 3, 4]
-    assert isinstance(result, Scored)
     assert result.repairs == {"cut": 1}
 
 
@@ -248,7 +241,6 @@ def test_prompts_stay_within_the_context(cls: type[PromptReranker], word: str) -
             reranker = FullContext.asking(chat)
         result = reranker.score("q", pool)
         sizes = [len(call.prompt.encode()) / 3 for call in server.calls]  # our own estimate
-    assert isinstance(result, Scored)
     scores = np.asarray(result.scores)
     assert scores.shape == (400,)
     assert int(np.argmax(scores)) == 377
@@ -301,9 +293,7 @@ def test_a_rate_limit_is_an_error_and_no_rank() -> None:
 # A budget, and what is kept when it is reached.
 
 
-def test_a_spent_budget_stops_the_run_and_the_stored_replies_serve_the_next(
-    tmp_path: Path,
-) -> None:
+def test_a_spent_budget_stops_the_run_and_the_stored_replies_serve_the_next(tmp_path: Path) -> None:
     queries = [f"q{i}" for i in range(6)]
     gold = "2 is what this memory begins with"
     with scripted_server(reader(knows(gold))) as server:

@@ -22,7 +22,7 @@ from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, rows_of, run, sweep_config
+from tests.kit import WriteRelease, one_line_error, rows_of, run, sweep_config
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown, summarise
@@ -42,7 +42,7 @@ def reranked_row(pool: Sequence[Memory], at: Sequence[int], *known: Any) -> dict
     return row.to_json()
 
 
-def test_a_row_tells_the_first_stage_the_depth_and_the_place_in_the_prompt() -> None:
+def test_a_row_has_the_first_stage_the_depth_and_the_place_in_the_prompt() -> None:
     first = np.array([0.5, 0.5, 0.9, 0.1, 0.5], np.float32)
     found = reranked_row(POOL, [1], first, 3, [2, 1, 4])
     assert tuple(found) == ROW_KEYS + RERANKED_KEYS
@@ -95,8 +95,8 @@ def test_a_damaged_row_of_a_reranked_pool_is_none(wrong: dict[str, Any]) -> None
     assert not is_sweep_row({key: value for key, value in sound.items() if key != "shown"})
 
 
-class Tells(Retriever):
-    """Word overlap; on queries with "faulty" it says `of` that what the test wants."""
+class WithFields(Retriever):
+    """Word overlap; on queries with "faulty" with the fields `of`."""
 
     def __init__(self, independent: bool = False, **of: Any) -> None:
         self.of, self.independent = of, independent
@@ -124,9 +124,8 @@ class Tells(Retriever):
     ],
     ids=str,
 )
-def test_what_a_retriever_says_wrongly_fails_its_own_query(of: dict[str, Any], cause: str) -> None:
-    right, wrong = Tells(**of).results(["memory", "faulty memory"], [POOL, POOL])
-    assert isinstance(right, Scored)
+def test_a_wrong_field_of_a_result_fails_its_own_query(of: dict[str, Any], cause: str) -> None:
+    right, wrong = WithFields(**of).results(["memory", "faulty memory"], [POOL, POOL])
     assert right.depth == 2
     assert isinstance(wrong, NotScored)
     assert cause in wrong.cause
@@ -148,7 +147,7 @@ def test_a_retriever_of_unions_has_no_first_stage_but_its_estimates(
 
 
 class Union(Retriever):
-    """Pool-independent, and yet it tells of a first stage."""
+    """Pool-independent, and yet it has a first stage."""
 
     pool_independent = True
     usage = Usage()
@@ -191,9 +190,9 @@ def test_with_one_gold_the_ceiling_is_recall_at_the_depth(tie: tuple[int, int]) 
 
 
 def reranked(query: str, above: int, **other: Any) -> dict[str, Any]:
-    told = {"first": [above, 1], "depth": 4, "shown": None, "estimated": 0}
+    known = {"first": [above, 1], "depth": 4, "shown": None, "estimated": 0}
     used = {"calls": 2, "tokens_in": 100, "tokens_out": 10}
-    return row(query, above, **(used | told | other))
+    return row(query, above, **(used | known | other))
 
 
 PRICED = {"chat_models": {"x": ["m"]}, "prices": {"m": {"in": 2.0, "out": 30.0}}}
@@ -208,7 +207,7 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "other", "said"),
+    ("facts", "other", "message"),
     [
         ({"chat_models": {"x": ["m"]}}, {}, "x: cost unknown, no price for m"),
         ({}, {}, "x: cost unknown, no price for its model"),
@@ -222,12 +221,12 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
     ids=["no price", "no model", "two models", "estimates"],
 )
 def test_an_unknown_cost_is_null_and_never_0(
-    facts: dict[str, Any], other: dict[str, Any], said: str
+    facts: dict[str, Any], other: dict[str, Any], message: str
 ) -> None:
     rows = [reranked("a", 0, **other), reranked("b", 1, **other)]
     summary = summarise(manifest(**facts), rows, (1,))
     assert only_cell(summary)["cost"] is None
-    assert said in remarks(summary)
+    assert message in remarks(summary)
     assert "unknown" in shown(summary)
 
 
@@ -247,7 +246,7 @@ def test_the_first_stages_recall_is_expected_under_its_ties() -> None:
     assert "ceiling" in shown(summarise(manifest(), rows, (1, 5)))
 
 
-def test_recall_is_told_by_thirds_of_the_prompt() -> None:
+def test_recall_is_reported_by_thirds_of_the_prompt() -> None:
     rows = [
         reranked(f"q{place}{above}", above, shown=place, depth=6)
         for place, above in ((0, 0), (1, 2), (2, 0), (5, 1), (5, 0))
@@ -289,17 +288,17 @@ def test_labels_without_reranking_keep_their_summary_and_table() -> None:
 
 def test_a_k_of_at_least_the_depth_is_remarked_upon() -> None:
     summary = summarise(manifest(), [reranked("a", 0), reranked("b", 5)], (1, 4, 5))
-    said = remarks(summary)
-    assert "x: reranking the first 4 cannot change R@4" in said
-    assert "x: reranking the first 4 cannot change R@5" in said
-    assert not any("cannot change R@1" in line for line in said)
+    message = remarks(summary)
+    assert "x: reranking the first 4 cannot change R@4" in message
+    assert "x: reranking the first 4 cannot change R@5" in message
+    assert not any("cannot change R@1" in line for line in message)
 
 
 def test_a_k_past_the_places_that_are_ordered_well_is_remarked_upon() -> None:
     rows = [reranked("a", 0, depth=9)]
-    said = remarks(summarise(manifest(notes={"x": {"sound_places": 2}}), rows, (1, 5)))
-    assert "x: R@5 is past the 2 positions that it orders reliably" in said
-    assert not any("R@1 goes" in line for line in said)
+    message = remarks(summarise(manifest(notes={"x": {"sound_places": 2}}), rows, (1, 5)))
+    assert "x: R@5 is past the 2 positions that it orders reliably" in message
+    assert not any("R@1 goes" in line for line in message)
 
 
 # --- the sweep, over HTTP
@@ -308,11 +307,7 @@ def test_a_k_past_the_places_that_are_ordered_well_is_remarked_upon() -> None:
 def numbered(write_release: WriteRelease, queries: int = 6) -> Path:
     return write_release(
         [
-            (
-                f"query {i}",
-                [f"{'query ' * (j == 0)}memory {i} of kind {j}" for j in range(5)],
-                2,
-            )
+            (f"query {i}", [f"{'query ' * (j == 0)}memory {i} of kind {j}" for j in range(5)], 2)
             for i in range(queries)
         ]
     )
@@ -348,13 +343,6 @@ def asked(server: ScriptedServer, *words: str, **settings: str) -> Result:
         *("--retriever=lw=listwise", *given, "--data=release", "--distractors=4"),
         *(f"--base-url={server.url}", "--replies=replies.sqlite", *words),
     )
-
-
-def said_in_one_line(result: Result) -> str:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == 2
-    assert result.stderr.count("error: ") == 1
-    return result.stderr.splitlines()[-1]
 
 
 def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer) -> None:
@@ -406,8 +394,8 @@ def test_a_reversing_reranker_changes_no_recall_at_its_depth(
 
 def test_a_run_that_could_change_no_figure_is_refused(place: Path, server: ScriptedServer) -> None:
     for more in ((), ("--dry-run",)):
-        line = said_in_one_line(asked(server, "--k=3,5", "--out=run", *more))
-        assert "lw: reranking the first 3 cannot change R@3 or beyond" in line
+        result = asked(server, "--k=3,5", "--out=run", *more)
+        one_line_error(result, "lw: reranking the first 3 cannot change R@3 or beyond")
     assert not server.calls
     assert not Path("run").exists()
 
@@ -425,7 +413,7 @@ class Deep(Overlap):
     depth = 1
 
 
-def test_a_dry_run_sends_nothing_and_tells_what_a_run_then_sends(
+def test_a_dry_run_sends_nothing_and_plans_what_a_run_then_sends(
     place: Path, server: ScriptedServer
 ) -> None:
     result = asked(server, "--k=1", "--out=run", "--prices=prices.toml", "--dry-run")
@@ -455,21 +443,21 @@ def test_a_dry_run_counts_later_windows_without_replies(
 
 def test_a_dry_run_without_a_chat_model_is_a_mistake(place: Path) -> None:
     result = run(app, "--retriever=bm25", "--data=release", "--distractors=4", "--dry-run")
-    assert "nothing here asks a chat model" in said_in_one_line(result)
+    one_line_error(result, "nothing here asks a chat model")
 
 
-def test_a_spent_budget_stops_in_one_line_and_a_larger_one_goes_on(
+def test_a_spent_budget_stops_in_one_line_and_a_larger_one_resumes_it(
     place: Path, server: ScriptedServer
 ) -> None:
     words = ("--k=1", "--in-flight=1", "--out=run")
     longest = 1024 + 400
     stopped = asked(server, *words, f"--max-tokens-total={longest}")
-    assert "budget reached" in said_in_one_line(stopped)
+    one_line_error(stopped, "budget reached", after_notes=True)
     kept = rows_of("run")
     assert 0 < len(kept) < 6
     assert all(one["error"] is None for one in kept)
     refused = asked(server, *words, "--max-tokens-total=100000")
-    assert "--resume" in said_in_one_line(refused)
+    one_line_error(refused, "--resume")
     finished = asked(server, *words, "--max-tokens-total=100000", "--resume")
     assert finished.exit_code == 0, finished.stderr
     assert len(server.calls) == len(set(server.prompts())) == 6
@@ -492,7 +480,7 @@ def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
     assert failed() == 5
     server.choose = lambda call: "perfect"
     stopped = asked(server, *words, "--retry-failed", f"--max-tokens-total={1024 + 400}")
-    assert "budget reached" in said_in_one_line(stopped)
+    one_line_error(stopped, "budget reached", after_notes=True)
     assert 0 < failed() < 5
     assert asked(server, *words, "--retry-failed").exit_code == 0
     assert failed() == 0
@@ -502,8 +490,8 @@ def test_a_bounded_budget_and_several_workers_exclude_each_other(
     place: Path, server: ScriptedServer
 ) -> None:
     words = ("--k=1", "--in-flight=1", "--workers=2", "--out=run", "--max-tokens-total=100000")
-    line = said_in_one_line(asked(server, *words))
-    assert "lw: a budget can't be shared with other processes: use --workers 1" in line
+    message = "lw: a budget can't be shared with other processes: use --workers 1"
+    one_line_error(asked(server, *words), message, after_notes=True)
     assert not server.calls
 
 
@@ -511,8 +499,7 @@ def test_a_refused_key_ends_the_run_instead_of_failing_every_row(
     place: Path, server: ScriptedServer
 ) -> None:
     server.key = "another"
-    line = said_in_one_line(asked(server, "--k=1", "--out=run"))
-    assert "key" in line
+    one_line_error(asked(server, "--k=1", "--out=run"), "key", after_notes=True)
     assert len(server.calls) <= 8
     assert not Path("run/rows.jsonl").exists()
 

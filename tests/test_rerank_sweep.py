@@ -22,12 +22,12 @@ from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 QUERIES = 120
-# Each stands for a twentieth of all calls. Of the first kinds a whole reply comes, and is stored.
+# Each is a twentieth of all calls. Of the first kinds a whole reply comes, and is stored.
 STORED = (
     *("reversed", "duplicated", "out of range", "prose around", "echo", "echo only", "no json"),
     *("reasoning first", "wrong schema", "usage missing", "429 then fine", "500 then fine"),
 )
-# Status 408 stands for time-outs: with a time limit of our own, load on this machine could turn a
+# Status 408 is used for time-outs: with a time limit of our own, load on this machine could turn a
 # right answer into a time-out, whose row is kept without any stored reply.
 NOT_STORED = ("truncated", "empty", "status 429", "status 500", "status 408", "cut", "refusal")
 KINDS = (*STORED, *NOT_STORED)
@@ -121,7 +121,7 @@ def test_faults_of_every_kind_are_accounted_for_and_a_second_run_has_equal_bytes
     [cell] = outcome.summary["cells"]
     assert again.summary["cells"] == [cell]
     assert cell["attempted"] == QUERIES == cell["scored"] + cell["failed"]
-    # Each row went as its behaviour says, and there is no cause besides.
+    # Each row has the outcome of its behaviour, and there is no other cause.
     rows = rows_of(tmp_path / "a")
     failed = Counter(without_reason(row["error"]) for row in rows if row["error"])
     assert set(failed) == {"rate limited", "server error", "timeout", "connection"}

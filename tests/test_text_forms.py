@@ -40,7 +40,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def report_of(split: Path) -> TrackReport:
-    """What the validator says of the only track of a split; it must be clean."""
+    """The validator's report on the only track of a split, without faults."""
     report = validate(split)
     assert report.faults == []
     [found] = report.tracks
@@ -103,7 +103,7 @@ def test_the_same_rows_as_from_the_plain_file(
     assert len(rows) == 3
     assert without_lines(rows) == without_lines(plain)
 
-    # Both files were changed alike, and all of it is counted.
+    # Both files were changed in the same way, and all changes are counted.
     found = report_of(tmp_path)
     assert (found.rows, found.with_gold) == (3, 3)
     assert found.repaired == {kind: 2 * count for kind, count in repaired.items()}
@@ -121,7 +121,7 @@ def test_lines_keep_the_numbers_that_an_editor_shows(tmp_path: Path, name: str) 
 def test_a_mark_further_down_is_a_fault_and_hides_no_row(
     tmp_path: Path, name: str, file: str
 ) -> None:
-    # Files joined end to end: the mark of the second stands in the middle.
+    # Files joined end to end: the mark of the second is in the middle.
     path = write_track(tmp_path, name) / file
     first, second, rest = path.read_bytes().split(b"\n", 2)
     path.write_bytes(first + b"\n" + BOM + second + b"\n" + rest)
@@ -210,8 +210,8 @@ def test_a_line_of_many_megabytes_is_one_row_and_counted(tmp_path: Path, name: s
 # Lone surrogates and NUL
 
 
-MENDED = {
-    # As it stands in the file: what it becomes, and what is counted for each.
+REPAIRED = {
+    # The text in the file, what it becomes, and the counts.
     "high alone": (r"a \ud83d b", "a \ufffd b", {"lone surrogate": 1}),
     "low alone": (r"a \udc4d b", "a \ufffd b", {"lone surrogate": 1}),
     "at the end": (r"\udbff", "\ufffd", {"lone surrogate": 1}),
@@ -225,27 +225,27 @@ MENDED = {
 
 
 def write_escaped(split: Path, name: str, escaped: str, rows: int = 1) -> None:
-    """Small rows whose every text that is read ends in `escaped`, as it stands in the file."""
+    """Small rows whose every text that is read ends in `escaped`, as written in the file."""
     place = write_track(split, name, rows, mark="zzmark")
     rewrite(place, lambda raw: raw.replace(b"zzmark", escaped.encode()))
 
 
-def mended_texts(name: str, row: Any, repaired: str) -> int:
+def repaired_texts(name: str, row: Any, repaired: str) -> int:
     """How many texts are read of a small row and its reference, ids and golds not kept included."""
     kept = sum(text.endswith(repaired) for text in texts(asdict(row)))
     # Not in the row: the id of the reference, and for task 3 the text of the gold.
     return kept + 1 + name.startswith("task3/")
 
 
-@pytest.mark.parametrize("kind", MENDED)
+@pytest.mark.parametrize("kind", REPAIRED)
 @pytest.mark.parametrize("name", NAMES)
 def test_unusable_characters_are_replaced_in_every_text_and_counted(
     tmp_path: Path, name: str, kind: str
 ) -> None:
-    escaped, repaired, counts = MENDED[kind]
+    escaped, repaired, counts = REPAIRED[kind]
     write_escaped(tmp_path, name, escaped)
     (row,) = read(tmp_path, name)
-    # The same row, typed from text that needed no mending.
+    # The same row, typed from text that needed no repair.
     write_track(tmp_path / "plain", name, rows=1, mark=repaired)
     assert [row] == read(tmp_path / "plain", name)
     for text in texts(asdict(row)):
@@ -254,7 +254,7 @@ def test_unusable_characters_are_replaced_in_every_text_and_counted(
         assert "\0" not in text
 
     found = report_of(tmp_path)
-    number = mended_texts(name, row, repaired)
+    number = repaired_texts(name, row, repaired)
     assert found.repaired == {what: number * count for what, count in counts.items()}
     assert found.unusual == {}
     for what in counts:
@@ -263,7 +263,7 @@ def test_unusable_characters_are_replaced_in_every_text_and_counted(
 
 
 @pytest.mark.parametrize("name", SMALL_NAMES)
-def test_inputs_and_references_are_repaired_alike_and_so_still_match(
+def test_inputs_and_references_get_the_same_repairs_and_still_match(
     tmp_path: Path, name: str
 ) -> None:
     # One file escapes the character, the other holds what it is repaired to.
@@ -275,7 +275,7 @@ def test_inputs_and_references_are_repaired_alike_and_so_still_match(
 
 
 @pytest.mark.parametrize("name", SMALL_NAMES)
-def test_two_ids_that_are_repaired_to_one_stand_twice(tmp_path: Path, name: str) -> None:
+def test_two_ids_that_are_repaired_to_one_appear_twice(tmp_path: Path, name: str) -> None:
     place = write_track(tmp_path, name, rows=2)
     for file in (INPUT, REFERENCE):
         raw = (place / file).read_bytes()
@@ -296,7 +296,7 @@ def test_raw_bytes_that_no_json_may_hold_are_a_fault(tmp_path: Path, name: str, 
         read(tmp_path, name)
 
 
-def test_what_is_left_behind_needs_no_mending(tmp_path: Path) -> None:
+def test_what_is_left_behind_needs_no_repair(tmp_path: Path) -> None:
     place = write_track(tmp_path, "task1", rows=1)
     raw = (place / INPUT).read_bytes()
     (place / INPUT).write_bytes(raw.replace(b'"input"', rb'"stratum": "\ud83d\u0000", "input"', 1))

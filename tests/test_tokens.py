@@ -19,26 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.stem import PorterStemmer, SnowballStemmer
 
-from analysis.metrics import above_tied, ranked, recall_at
-from indexes.language import (
-    BY_SCRIPT,
-    ENGLISH_127,
-    LATIN,
-    latin_language,
-    normalise,
-    stopwords,
-)
-from indexes.tokens import (
-    MultilingualTokens,
-    PaperTokens,
-    Tokenizer,
-    stemmer_languages,
-)
+from indexes.language import BY_SCRIPT, ENGLISH_127, LATIN, latin_language, normalise, stopwords
+from indexes.tokens import MultilingualTokens, PaperTokens, Tokenizer, stemmer_languages
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from task3.sweep import app
 from tests.kit import HANG, ROOT, one_line_error, read_json, run
+from tests.test_bm25_pools import recall, scores
 
 tokens = MultilingualTokens()
 plain = MultilingualTokens(stem=False, stop=False)
@@ -94,8 +82,7 @@ def test_a_character_without_width_does_not_cut_a_word(invisible: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_selector", "without"),
-    [("葛\U000e0100飾", "葛飾"), ("1\ufe0f", "1"), ("စ\ufe00ာ", "စာ")],
+    ("with_selector", "without"), [("葛\U000e0100飾", "葛飾"), ("1\ufe0f", "1"), ("စ\ufe00ာ", "စာ")]
 )
 def test_a_variation_selector_has_no_width_either(with_selector: str, without: str) -> None:
     assert plain(with_selector).every == plain(without).every
@@ -244,11 +231,7 @@ def test_every_language_has_a_list_of_words_as_texts_spell_them(language: str) -
     assert [word for word in words if '"' in word or "," in word] == []
 
 
-COMMON = {
-    "russian": ("и", "не", "это"),
-    "arabic": ("من", "في", "على"),
-    "hindi": ("में", "और", "है"),
-}
+COMMON = {"russian": ("и", "не", "это"), "arabic": ("من", "في", "على"), "hindi": ("में", "और", "है")}
 
 
 @pytest.mark.parametrize("language", BY_SCRIPT.values())
@@ -294,7 +277,7 @@ def test_the_language_setting_is_the_language_of_a_short_text() -> None:
     assert german("der Hund ist").content == ("hund",)
     assert tokens("der Hund ist").content == ("der", "hund", "ist")
     assert german("what they do is for the tea in the sea").content == ("tea", "sea")
-    # Nothing tells the stopwords of this language apart, so English stays the default.
+    # The stopwords of this language are not distinguished, so English stays the default.
     assert MultilingualTokens("danish", stem=False)("the tea of it").content == ("tea",)
 
 
@@ -389,7 +372,7 @@ def test_a_text_in_capitals_has_the_same_tokens(text: str) -> None:
 
 
 @given(st.lists(TEXTS, max_size=6), st.randoms(use_true_random=False))
-def test_tokens_never_depend_on_what_came_before(texts: list[str], rng) -> None:  # type: ignore[no-untyped-def]
+def test_tokens_never_depend_on_what_came_before(texts: list[str], rng) -> None:
     first = {text: tokens(text) for text in texts}
     rng.shuffle(texts)
     assert {text: tokens(text) for text in texts} == first
@@ -457,15 +440,6 @@ def clean(tmp_path: Path) -> CleanMachine:
     folder = tmp_path / "machine"
     folder.mkdir()
     return CleanMachine(folder)
-
-
-def scores(retriever: BM25, query: str, texts: list[str]) -> list[float]:
-    found = retriever.score(query, [Memory(text) for text in texts]).scores
-    return [float(score) for score in np.asarray(found)]
-
-
-def recall(found: list[float], gold: int) -> float:
-    return recall_at(1, *above_tied(ranked(found, len(found)), gold))
 
 
 # --- no data, no network
@@ -636,12 +610,6 @@ def test_no_token_is_punctuation() -> None:
 # --- queries of stopwords
 
 
-def test_a_query_of_stopwords_keeps_them() -> None:
-    pool = ["Likes tea in the evening", "Asked who am I in a poem", "Has a cat", "Runs far"]
-    found = scores(BM25(), "who am I", pool)
-    assert recall(found, 1) == 1
-
-
 @pytest.mark.parametrize(
     ("query", "pool"),
     [
@@ -695,7 +663,7 @@ def test_without_stemming_any_language_goes_and_is_recorded(tmp_path: Path) -> N
     "settings", [{"language": "chinese"}, {"stem": False}, {"stopwords": False}]
 )
 def test_the_papers_tokens_ignore_no_setting_silently(settings: dict[str, Any]) -> None:
-    """They are always stemmed by Porter and stopped in English: another wish must be refused."""
+    """They are always stemmed by Porter and stopped in English: another setting must be refused."""
     with pytest.raises(UserError, match="paper"):
         BM25(tokens="paper", **settings)
 

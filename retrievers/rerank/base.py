@@ -16,14 +16,7 @@ from analysis.metrics import ranked
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from retrievers.base import (
-    BatchRetriever,
-    NotScored,
-    Retriever,
-    RetrieverError,
-    RunContext,
-    Scored,
-)
+from retrievers.base import BatchRetriever, NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.registry import describe_leg, leg_finder
 
 NO_FIRST_STAGE = "none"

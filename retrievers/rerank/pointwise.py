@@ -52,11 +52,7 @@ class Pointwise(PromptReranker):
     """
 
     def __init__(
-        self,
-        model: str,
-        first_stage: str = "minilm",
-        depth: int = 20,
-        max_tokens: int = 256,
+        self, model: str, first_stage: str = "minilm", depth: int = 20, max_tokens: int = 256
     ) -> None:
         super().__init__(model, first_stage, depth, max_tokens, unusable="fail")
 
