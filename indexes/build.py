@@ -58,10 +58,10 @@ def build(
     )
     from recallbed.errors import UserError
     from recallbed.harness.progress import progress
-    from recallbed.harness.terminal import say
+    from recallbed.harness.terminal import note, say
 
     if address and kind != "milvus":
-        raise UserError("--address goes with --kind milvus")
+        raise UserError("--address requires --kind milvus")
     if out.exists() and not overwrite:
         raise UserError(f"{out} already exists. Pass --overwrite, or another --out")
     read = read_memories(memories)
@@ -90,7 +90,12 @@ def build(
                 with progress("encoding", len(texts)) as advance:
                     vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
                 weights, prompt = model_hash(encoder.folder), encoder.prompts["memory"]
-            _count_zero(vectors, ids)
+            zero = [i for i, vector in enumerate(vectors) if not vector.any()]
+            if zero:
+                note(
+                    f"{len(zero)} of {len(ids)} memories have a vector of zeros (first: id"
+                    f" {ids[zero[0]]}): the model knows no token of their text. They score 0"
+                )
             if chosen == "milvus":
                 index.add(ids, vectors, texts)  # type: ignore[attr-defined]
             else:
@@ -107,18 +112,6 @@ def build(
         write_header(draft, header)
     seconds = time.perf_counter() - started
     say(f"{out}: {len(ids)} memories, index {chosen}, {seconds:.1f} s")
-
-
-def _count_zero(vectors: Any, ids: Any) -> None:
-    """Report the memories with a vector of zeros, which score 0 in any search by vector."""
-    from recallbed.harness.terminal import note
-
-    zero = [i for i, vector in enumerate(vectors) if not vector.any()]
-    if zero:
-        note(
-            f"{len(zero)} of {len(ids)} memories have a vector of zeros (first: id {ids[zero[0]]}):"
-            " the model knows no token of their text. They score 0"
-        )
 
 
 if __name__ == "__main__":

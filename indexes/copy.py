@@ -104,12 +104,14 @@ def _verify(
             f"{address}: holds {count} memories after the copy, not {store.header.count}."
             " Run it again"
         )
-    differing = _differing(target, sample, vectors)
-    if differing is not None:
-        raise UserError(
-            f"{address}: id {differing} of the collection `{target.collection}` has another text or"
-            " vector than in the store. Give another --collection"
-        )
+    held = target.rows([memory.id for memory in sample])
+    for memory, vector in zip(sample, vectors, strict=True):
+        text, kept = held.get(memory.id, (None, vector))
+        if text != memory.text or abs(kept - vector).max() > _ROUNDING:
+            raise UserError(
+                f"{address}: id {memory.id} of the collection `{target.collection}` has another"
+                " text or vector than in the store. Give another --collection"
+            )
     agree = _agreement(store.index, target, vectors)
     alone = count == store.header.count  # otherwise other memories may rank higher
     if agree is not None and store.index.exact and alone and agree < AGREE:
@@ -118,18 +120,6 @@ def _verify(
             " the store. Is the index there still being built? Run it again"
         )
     return agree
-
-
-def _differing(target: Milvus, memories: Sequence[StoredMemory], vectors: Vectors) -> int | None:
-    """The first of these memories whose text or vector in the target differs."""
-    held = target.rows([memory.id for memory in memories])
-    for memory, vector in zip(memories, vectors, strict=True):
-        if memory.id not in held:
-            return memory.id
-        text, kept = held[memory.id]
-        if text != memory.text or abs(kept - vector).max() > _ROUNDING:
-            return memory.id
-    return None
 
 
 def _agreement(source: Index[Any], target: Milvus, vectors: Vectors) -> float | None:

@@ -243,11 +243,6 @@ class Encoder:
         limit = getattr(config, "max_position_embeddings", None) or model.max_seq_length
         return int(min(limit or NO_LIMIT, NO_LIMIT))
 
-    @property
-    def limit(self) -> int | None:
-        """The most tokens of a text that the model reads; None if there is no limit."""
-        return token_limit(self._model)
-
     def settings(self) -> dict[str, Any]:
         """Return all that can change a vector: weights, limit, prompts, device and batch size.
 
@@ -350,7 +345,7 @@ class Encoder:
             raise UserError(f"{self.name}: its settings differ from those recorded. Run this again")
         prompt = self.prompts[role]
         counts = token_counts(self._model.tokenizer, [prompt + text for text in texts])
-        cut = counts > (NO_LIMIT if self.limit is None else self.limit)
+        cut = counts > (token_limit(self._model) or NO_LIMIT)
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
         inputs = self._inputs(texts, order, role)
 
@@ -362,9 +357,15 @@ class Encoder:
                 vectors = self.store.write(self._space(role), some, vectors, cut[places], of_places)
             return VectorBatch(places, vectors, cut[places], of_places)
 
-        for places, vectors in self._shared(inputs, np.flatnonzero(missing), role):
-            missing[places] = False
-            yield kept(places, vectors)
+        if self.store:  # some inputs may be stored with other texts
+            left = np.flatnonzero(missing)
+            for start in range(0, len(left), _TOKENISED):
+                some = left[start : start + _TOKENISED]
+                known = self.store.of_inputs(self._space(role), {inputs[i] for i in some})
+                places = np.array([i for i in some if inputs[i] in known], np.int64)
+                if len(places):
+                    missing[places] = False
+                    yield kept(places, np.stack([known[inputs[i]] for i in places]))
         users: dict[bytes, list[int]] = {}  # by input, the longest first
         for i in order:
             users.setdefault(inputs[i], []).append(i)
@@ -375,21 +376,9 @@ class Encoder:
             if not any(wanted):
                 continue
             made = self._made([texts[users[one][0]] for one in batch], role)
-            rows = np.repeat(np.arange(len(batch)), [len(some) for some in wanted])
-            places = np.array([i for some in wanted for i in some], np.int64)
+            rows = np.repeat(np.arange(len(batch)), [len(each) for each in wanted])
+            places = np.array([i for each in wanted for i in each], np.int64)
             yield kept(places, made[rows])
-
-    def _shared(
-        self, inputs: Sequence[bytes], missing: NDArray[np.int64], role: Role
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Vectors of missing texts whose inputs are stored with other texts, in batches."""
-        for start in range(0, len(missing) if self.store else 0, _TOKENISED):
-            assert self.store is not None
-            some = missing[start : start + _TOKENISED]
-            known = self.store.of_inputs(self._space(role), {inputs[i] for i in some})
-            places = np.array([i for i in some if inputs[i] in known], np.int64)
-            if len(places):
-                yield places, np.stack([known[inputs[i]] for i in places])
 
     def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
         """Unit vectors of one batch. Raises UserError with a text whose vector is not finite."""
@@ -449,11 +438,4 @@ def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.
     faulty = np.flatnonzero(~np.isfinite(lengths))
     if len(faulty):
         raise UserError(f"{source}: vector {faulty[0]} of {len(vectors)} is not finite")
-    scaled: NDArray[np.float32] = (vectors / np.where(lengths, lengths, 1)[:, None]).astype(
-        np.float32
-    )
-    assert (
-        not len(scaled)
-        or abs(np.linalg.norm(scaled[lengths > 0], axis=1) - 1).max(initial=0) < 1e-3
-    )
-    return scaled
+    return np.asarray(vectors / np.where(lengths, lengths, 1)[:, None], np.float32)

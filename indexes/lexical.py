@@ -102,8 +102,9 @@ class Lexical(Index[Sequence[str]]):
         parts: dict[str, Section] = {"ids": self._ids}
         for name, table in (("content", self._content), ("every", self._every)):
             if table is not None:
-                parts |= {f"{name}.{key}": array for key, array in table.arrays().items()}
-                parts[f"{name}.vocabulary"] = json.dumps(table.words()).encode()
+                for key, dtype in _ARRAYS.items():
+                    parts[f"{name}.{key}"] = np.asarray(table.engine.scores[key], dtype)
+                parts[f"{name}.vocabulary"] = json.dumps(list(table.engine.vocab_dict)).encode()
         settings = {"k1": self.k1, "b": self.b, "language": self.language}
         header = {"count": len(self), "settings": settings}
         write_index(path, self.kind, header, parts, ("numpy", "bm25s", "nltk"))
@@ -139,7 +140,7 @@ class _Table:
     """bm25s over token lists, with BM25's factor k1 + 1, which its weights lack."""
 
     def __init__(self, engine: Any, k1: float) -> None:
-        self._engine, self._factor = engine, np.float32(k1 + 1)
+        self.engine, self._factor = engine, np.float32(k1 + 1)
 
     @classmethod
     def build(cls, texts: Sequence[Sequence[str]], k1: float, b: float) -> _Table | None:
@@ -163,17 +164,11 @@ class _Table:
         engine.nonoccurrence_array = None
         return cls(engine, k1)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {key: np.asarray(self._engine.scores[key], dtype) for key, dtype in _ARRAYS.items()}
-
-    def words(self) -> list[str]:
-        return list(self._engine.vocab_dict)
-
     def scores(self, tokens: Sequence[str]) -> NDArray[np.float32] | None:
         """One score per text; None if no token is known."""
-        vocabulary = self._engine.vocab_dict
+        vocabulary = self.engine.vocab_dict
         numbers = sorted(vocabulary[token] for token in tokens if token in vocabulary)
         if not numbers:
             return None
-        scores: NDArray[np.float32] = self._engine.get_scores_from_ids(numbers) * self._factor
+        scores: NDArray[np.float32] = self.engine.get_scores_from_ids(numbers) * self._factor
         return scores

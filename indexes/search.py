@@ -46,13 +46,20 @@ def search(
     from collections import Counter
 
     from indexes.indexed_store import IndexedStore
+    from recallbed.corpus.fields import Fields
+    from recallbed.corpus.jsonl import Repairs, read_jsonl
     from recallbed.errors import UserError
     from recallbed.harness.clean_text import clean_text
     from recallbed.harness.terminal import one_line, say, say_json
 
     if (query is None) == (queries is None):
         raise UserError("give either a query or --queries FILE")
-    asked = [clean_text(query, Counter())] if query is not None else _read_queries(queries)
+    if query is not None:
+        asked = [clean_text(query, Counter())]
+    elif queries is not None:
+        repairs = Repairs()
+        lines = read_jsonl(queries, repairs)
+        asked = [Fields(queries, line, repairs).text(value, "query") for line, value in lines]
     opened = IndexedStore(store, address)
     if address is not None and getattr(opened.index, "address", None) != address:
         raise UserError(f"{store}: not at {address}. Give the address it was built with")
@@ -72,16 +79,6 @@ def search(
             say(f"{rank:>3}  {row['score']:.4f}  {row['id']}  {one_line(row['text'])}")
         if not rows:
             say("  nothing matches")
-
-
-def _read_queries(path: Path | None) -> list[str]:
-    from recallbed.corpus.fields import Fields
-    from recallbed.corpus.jsonl import Repairs, read_jsonl
-
-    assert path is not None
-    repairs = Repairs()
-    lines = read_jsonl(path, repairs)
-    return [Fields(path, line, repairs).text(value, "query") for line, value in lines]
 
 
 def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:

@@ -131,12 +131,9 @@ def _words(text: str) -> list[tuple[str, str]]:
                 if elided:
                     found.append(("Cont", elided[1]))
                     word = word[elided.end() :]
-                found.append((_script(word, scripts), word))
+                script = next((name for name, one in scripts.items() if one.search(word)), "Zyyy")
+                found.append((script, word))
     return found
-
-
-def _script(word: str, scripts: dict[str, re.Pattern[str]]) -> str:
-    return next((name for name, pattern in scripts.items() if pattern.search(word)), "Zyyy")
 
 
 @cache
@@ -181,12 +178,6 @@ def _snowball(language: str, word: str) -> str:
 def stemmer_languages() -> tuple[str, ...]:
     """Return the languages of NLTK's Snowball stemmer."""
     return tuple(name for name in nltk_functions().snowball.languages if name != "porter")
-
-
-def warm_up() -> None:
-    """Load everything that is loaded lazily, before threads are started."""
-    MultilingualTokens()("ready готов جاهز")
-    PaperTokens()("ready")
 
 
 TokenizerName = Literal["multilingual", "paper"]
@@ -236,20 +227,16 @@ def nltk_functions() -> NltkFunctions:
 
 @cache
 def _nltk_functions() -> NltkFunctions:
-    if "nltk" in sys.modules:
-        return _load()
-    hidden = _Hidden()
-    sys.meta_path.insert(0, hidden)
+    hidden = None if "nltk" in sys.modules else _Hidden()
+    if hidden:
+        sys.meta_path.insert(0, hidden)
     try:
-        return _load()
+        stem, tokenize = (importlib.import_module(f"nltk.{name}") for name in ("stem", "tokenize"))
+        return NltkFunctions(
+            tokenize.NLTKWordTokenizer().tokenize, stem.PorterStemmer().stem, stem.SnowballStemmer
+        )
     finally:
-        sys.meta_path.remove(hidden)
-        for name in [name for name in list(sys.modules) if name.partition(".")[0] == "nltk"]:
-            del sys.modules[name]
-
-
-def _load() -> NltkFunctions:
-    stem, tokenize = (importlib.import_module(f"nltk.{name}") for name in ("stem", "tokenize"))
-    return NltkFunctions(
-        tokenize.NLTKWordTokenizer().tokenize, stem.PorterStemmer().stem, stem.SnowballStemmer
-    )
+        if hidden:
+            sys.meta_path.remove(hidden)
+            for name in [name for name in list(sys.modules) if name.partition(".")[0] == "nltk"]:
+                del sys.modules[name]

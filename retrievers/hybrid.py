@@ -156,25 +156,19 @@ class Hybrid(BatchRetriever):
         legs = [as_leg(one.scores, one.matched) for one in found]
         weights = list(self.weights)
         if self.use_trust:
-            try:
-                weights = [weight * self._trust(i, query) for i, weight in enumerate(weights)]
-            except RetrieverError as error:
-                return NotScored(error.cause, usage)
+            for i, (name, leg) in enumerate(zip(self.names, self.legs, strict=True)):
+                try:
+                    weights[i] *= max(float(leg.trust(query)), LEAST_TRUST)
+                except (MemoryError, UserError):
+                    raise
+                except Exception as error:
+                    return NotScored(f"leg {name}: trust: {cause_of(error)}", usage)
         if self.fusion == "rrf":
             scores = reciprocal_rank_fusion(legs, weights, self.rrf_k)
         else:
             scores = weighted_sum(legs, weights, self.scale)
         matched = np.logical_or.reduce([one.matched for one in legs])
         return Scored(scores, matched, usage=usage, repairs=dict(repairs))
-
-    def _trust(self, leg: int, query: str) -> float:
-        try:
-            return max(float(self.legs[leg].trust(query)), LEAST_TRUST)
-        except (MemoryError, UserError):
-            raise
-        except Exception as error:
-            cause = f"leg {self.names[leg]}: trust: {cause_of(error)}"
-            raise RetrieverError(cause) from error
 
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -74,14 +74,12 @@ class RetrieverOptions:
         """What the run offers its retrievers."""
         from retrievers.base import RunContext
 
-        return RunContext(seed, bank, partial(find_store, self.store), self.max_memory, chats=chats)
+        def store() -> Path | None:
+            from indexes.embedding_store import choose_store
 
+            return choose_store(self.store)
 
-def find_store(named: str | None) -> Path | None:
-    """The embedding store that `--store` names; None for none."""
-    from indexes.embedding_store import choose_store
-
-    return choose_store(named)
+        return RunContext(seed, bank, store, self.max_memory, chats=chats)
 
 
 @dataclass(frozen=True)

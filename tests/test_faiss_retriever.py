@@ -31,25 +31,17 @@ def faiss(**settings: Any) -> Faiss:
     return Faiss.from_run({"device": "cpu", **settings}, CONTEXT)
 
 
-class TestExact(RetrieverContract):
-    """Pools of the contract are small, so they are searched exactly."""
+class TestContract(RetrieverContract):
+    """The pools of the contract, searched exactly, through an index, and in a graph."""
+
+    @pytest.fixture(
+        autouse=True, params=[{}, {"exact_up_to": 0}, {"exact_up_to": 0, "index": "hnsw"}], ids=str
+    )
+    def _choose(self, request: pytest.FixtureRequest) -> None:
+        self.chosen = request.param
 
     def make(self) -> Faiss:
-        return faiss()
-
-
-class TestFlatPastTheBound(RetrieverContract):
-    """The same pools through an index."""
-
-    def make(self) -> Faiss:
-        return faiss(exact_up_to=0)
-
-
-class TestHNSW(RetrieverContract):
-    """A graph over so few memories finds them all."""
-
-    def make(self) -> Faiss:
-        return faiss(exact_up_to=0, index="hnsw")
+        return faiss(**self.chosen)
 
 
 def test_rows_equal_those_of_minilm(tmp_path: Path) -> None:

@@ -306,11 +306,3 @@ def test_texts_that_are_damaged_are_named(place: Path, damage: str) -> None:
     one_line_error(search("store", "bees", code=2), words)
     if damage != "a row less":
         one_line_error(run(copy_app, "store", "--to", "m.db"), words)
-
-
-def test_a_copy_of_many_equal_texts_agrees(place: Path) -> None:
-    write_lines(place / "mine.jsonl", [{"text": TEXTS[i % 2]} for i in range(60)])
-    build("--out", "store", "--kind", "flat")
-    found = run(copy_app, "store", "--to", "equal.db", code=0)
-    assert "60 new" in found.stdout
-    assert "1.000 of the ten best" in found.stdout

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,35 +73,26 @@ class TestOverASocket(RetrieverContract):
         return make(Listwise, self.server)
 
 
-class TestListwise(PromptRerankerContract):
+Asking = Callable[[ChatModel, Retriever], PromptReranker]
+CONTRACTS: dict[str, Asking] = {
+    "listwise": Listwise.asking,
+    "listwise in windows": partial(Listwise.asking, depth=6, window=3, stride=1, order="shuffled"),
+    "setwise": Setwise.asking,
+    "pairwise": partial(Pairwise.asking, top=2),
+    "full context": lambda chat, first_stage: FullContext.asking(chat),
+    "full context over a first stage": partial(FullContext.asking, order="reversed"),
+}
+
+
+class TestEveryParadigm(PromptRerankerContract):
+    build: Asking = staticmethod(Listwise.asking)
+
+    @pytest.fixture(autouse=True, params=CONTRACTS)
+    def _choose(self, request: pytest.FixtureRequest) -> None:
+        self.build = CONTRACTS[request.param]
+
     def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        return Listwise.asking(chat, first_stage)
-
-
-class TestListwiseInWindows(PromptRerankerContract):
-    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        settings: dict[str, Any] = {"depth": 6, "window": 3, "stride": 1, "order": "shuffled"}
-        return Listwise.asking(chat, first_stage, **settings)
-
-
-class TestSetwise(PromptRerankerContract):
-    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        return Setwise.asking(chat, first_stage)
-
-
-class TestPairwise(PromptRerankerContract):
-    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        return Pairwise.asking(chat, first_stage, top=2)
-
-
-class TestFullContext(PromptRerankerContract):
-    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        return FullContext.asking(chat)
-
-
-class TestFullContextOverAFirstStage(PromptRerankerContract):
-    def asking(self, chat: ChatModel, first_stage: Retriever) -> PromptReranker:
-        return FullContext.asking(chat, first_stage, order="reversed")
+        return self.build(chat, first_stage)
 
 
 @pytest.mark.parametrize("careless", [str, lambda text: " ".join(text.split())])
@@ -111,7 +103,7 @@ def test_the_contract_catches_a_prompt_that_shows_memories_as_they_are(
     monkeypatch.setattr(prompt_reranker, "one_line", careless)
     monkeypatch.setattr(prompt_reranker, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
     with pytest.raises((AssertionError, ValueError)):
-        TestListwise().test_memories_that_give_orders_change_no_parse()
+        TestEveryParadigm().test_memories_that_give_orders_change_no_parse()
 
 
 @pytest.mark.parametrize("cls", PARADIGMS)

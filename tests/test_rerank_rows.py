@@ -336,18 +336,18 @@ def place(tmp_path: Path, write_release: WriteRelease, monkeypatch: pytest.Monke
 LISTWISE = {"model": "openai:scripted", "first_stage": "overlap", "depth": "3"}
 
 
-def asked(server: ScriptedServer, *words: str, **settings: str) -> Result:
+def asked(server: ScriptedServer, *words: str, code: int | None = None, **settings: str) -> Result:
     given = [f"--set=lw.{key}={value}" for key, value in (LISTWISE | settings).items()]
     return run(
         app,
         *("--retriever=lw=listwise", *given, "--data=release", "--distractors=4"),
         *(f"--base-url={server.url}", "--replies=replies.sqlite", *words),
+        code=code,
     )
 
 
 def test_a_sweep_keeps_what_its_replies_took(place: Path, server: ScriptedServer) -> None:
-    result = asked(server, "--k=1,2", "--out=run", "--prices=prices.toml", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = asked(server, "--k=1,2", "--out=run", "--prices=prices.toml", "--json", code=0)
     rows = rows_of("run")
     assert [(one["calls"], one["depth"], one["estimated"]) for one in rows] == [(1, 3, 0)] * 6
     assert all(one["first"] == [1, 4] for one in rows)
@@ -383,8 +383,7 @@ def test_a_reversing_reranker_changes_no_recall_at_its_depth(
 ) -> None:
     server.answer = reader(lambda query, text: -kind_two(query, text))
     server.choose = lambda call: "reversed"
-    result = asked(server, "--k=1,3", "--out=run", "--retriever=overlap", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = asked(server, "--k=1,3", "--out=run", "--retriever=overlap", "--json", code=0)
     cells = {cell["retriever"]: cell["recall"] for cell in json.loads(result.stdout)["cells"]}
     assert cells["lw"]["1"]["mean"] != cells["overlap"]["1"]["mean"]
     ceilings = [c for c in json.loads(result.stdout)["cells"] if c["retriever"] == "lw"]
@@ -416,15 +415,14 @@ class Deep(Overlap):
 def test_a_dry_run_sends_nothing_and_plans_what_a_run_then_sends(
     place: Path, server: ScriptedServer
 ) -> None:
-    result = asked(server, "--k=1", "--out=run", "--prices=prices.toml", "--dry-run")
-    assert result.exit_code == 0, result.stderr
+    result = asked(server, "--k=1", "--out=run", "--prices=prices.toml", "--dry-run", code=0)
     assert not server.calls
     assert not Path("run").exists()
     first, hedge = result.stdout.splitlines()
     assert first.startswith("openai:scripted: 6 calls, 0 stored, ")
     assert "unknown" not in first
     assert "re-asks" in hedge
-    assert asked(server, "--k=1", "--out=run").exit_code == 0
+    asked(server, "--k=1", "--out=run", code=0)
     assert len(server.calls) == 6
     again = asked(server, "--k=1", "--dry-run", "--json")
     plan = json.loads(again.stdout)["openai:scripted"]
@@ -458,11 +456,9 @@ def test_a_spent_budget_stops_in_one_line_and_a_larger_one_resumes_it(
     assert all(one["error"] is None for one in kept)
     refused = asked(server, *words, "--max-tokens-total=100000")
     one_line_error(refused, "--resume")
-    finished = asked(server, *words, "--max-tokens-total=100000", "--resume")
-    assert finished.exit_code == 0, finished.stderr
+    asked(server, *words, "--max-tokens-total=100000", "--resume", code=0)
     assert len(server.calls) == len(set(server.prompts())) == 6
-    unbroken = asked(server, "--k=1", "--out=whole")
-    assert unbroken.exit_code == 0
+    asked(server, "--k=1", "--out=whole", code=0)
     assert Path("run/rows.jsonl").read_bytes() == Path("whole/rows.jsonl").read_bytes()
     assert len(server.calls) == 6
 
@@ -472,7 +468,7 @@ def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
 ) -> None:
     words = ("--k=1", "--in-flight=1", "--out=run")
     server.choose = lambda call: "perfect" if "query 5" in call.prompt else "status 400"
-    assert asked(server, *words).exit_code == 0
+    asked(server, *words, code=0)
 
     def failed() -> int:
         return sum(one["error"] is not None for one in rows_of("run"))
@@ -482,7 +478,7 @@ def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
     stopped = asked(server, *words, "--retry-failed", f"--max-tokens-total={1024 + 400}")
     one_line_error(stopped, "budget reached", after_notes=True)
     assert 0 < failed() < 5
-    assert asked(server, *words, "--retry-failed").exit_code == 0
+    asked(server, *words, "--retry-failed", code=0)
     assert failed() == 0
 
 
