@@ -1,4 +1,4 @@
-"""`python -m judges.agreement A.jsonl B.jsonl`: how far two raters of the same items agree."""
+"""`python -m judges.agreement A.jsonl B.jsonl`: agreement of two raters of the same items."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 app = App()
 MOST_LEVELS = 20
-ONE_LEVEL = "both raters give one and the same level only"
+ONE_LEVEL = "both raters give only one and the same level"
 UNDEFINED = {
     "kappa": ONE_LEVEL,
     "quadratic_kappa": ONE_LEVEL,
-    "spearman": "a rater gives one level only",
+    "spearman": "a rater gives only one level",
     "f1": "neither rater ever gives the positive class",
 }
 
 
 def compare_raters(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) -> dict[str, Any]:
-    """What --json prints of two files. Items that both judged are compared, all others counted.
+    """Return what --json prints. Items that both judged are compared, all others counted.
 
     Intervals are of 95 % and draw whole clusters if A names them, else items. Raise UserError if no
     item is judged in both, or if an item's cluster differs.
@@ -49,11 +49,11 @@ def compare_raters(a: VerdictFile, b: VerdictFile, kind: Kind, seed: int = 0) ->
     first, second = (np.array([f.labels[item] for item in shared]) for f in (a, b))
     levels = [0, 1] if kind == "binary" else sorted({*first.tolist(), *second.tolist()})
     if len(levels) > MOST_LEVELS:
-        raise UserError(f"{len(levels)} different grades: for at most {MOST_LEVELS}")
+        raise UserError(f"{len(levels)} different grades; at most {MOST_LEVELS} can be compared")
     cells = np.searchsorted(levels, first) * len(levels) + np.searchsorted(levels, second)
     clusters = [a.clusters.get(item, item) for item in shared]
     bootstrap = Bootstrap(clusters, seed)
-    # What each resample's table holds: the clusters' own tables, added up as often as drawn.
+    # The table of a resample is the sum of its clusters' tables.
     by_cluster = np.zeros((bootstrap.n, len(levels) ** 2))
     np.add.at(by_cluster, (bootstrap.of_row, cells), 1)
     shape = (-1, len(levels), len(levels))
@@ -106,7 +106,7 @@ def _side(here: VerdictFile, there: VerdictFile) -> dict[str, Any]:
 
 
 def _with_interval(value: float, resamples: Floats, undefined: str) -> dict[str, Any]:
-    """A measure with its percentile interval over the resamples in which it is defined."""
+    """Return a measure with its percentile interval over the resamples in which it is defined."""
     import numpy as np
 
     if np.isnan(value):
@@ -122,7 +122,7 @@ def _with_interval(value: float, resamples: Floats, undefined: str) -> dict[str,
 
 
 def describe_agreement(result: Mapping[str, Any]) -> Iterator[str]:
-    """The result as lines of text."""
+    """Return the result as lines of text."""
     for name in ("a", "b"):
         side = result[name]
         line = f"{name.upper()} {side['file']}: {side['judged']} of {side['rows']} judged"
@@ -143,8 +143,8 @@ def describe_agreement(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"{title}: {found['value']:.4f} (no interval: {found['reason']})"
         else:
             line = f"{title}: {found['value']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
-            gone = found.get("undefined_resamples")
-            yield line + (f" ({gone} resamples undefined)" if gone else "")
+            missing = found.get("undefined_resamples")
+            yield line + (f" ({missing} resamples undefined)" if missing else "")
     levels = [str(level).lower() for level in result["levels"]]
     width = max(map(len, [*levels, *(str(n) for row in result["confusion"] for n in row)]))
     yield "confusion, A down, B across"

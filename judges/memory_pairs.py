@@ -1,8 +1,8 @@
-"""Tasks 1 and 2: which predicted memory means the same as which gold one.
+"""Judge of tasks 1 and 2: which predicted memory means the same as which gold memory.
 
-The model sees two numbered lists and gives pairs of numbers from 1. A number that is not on its
-list drops its pair; a gold or predicted memory that was paired before keeps its first pair. Both
-are counted. Positions in the verdict are from 0.
+The model sees two numbered lists and returns pairs of numbers from 1. A pair with a number that is
+not on its list is dropped; a memory that is paired twice keeps its first pair. Both are counted.
+Positions in the verdict start at 0.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class _Reply(BaseModel):
 class PairJudge:
     """Pairs gold and predicted memories by meaning, one to one.
 
-    Of several votes, the pairs are kept that more than half of those that came have, so they are
-    one to one again. Threads may share an instance.
+    With several votes a pair is kept if more than half of the valid votes have it, so the result
+    is one to one again. Threads may share an instance.
     """
 
     def __init__(self, chat: ChatModel, votes: int = 1) -> None:
@@ -54,7 +54,7 @@ class PairJudge:
     def question(
         self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
     ) -> JudgeQuestion[Pairs]:
-        """What is sent, for a batch. With an empty side there is no pair, and no call."""
+        """Return the question for a batch. If a side is empty there is no pair and no call."""
         if not gold_items or not predicted_items:
             return JudgeQuestion((), lambda answers: Judged((), prompt=self._prompt.identity))
         messages = _messages(self._prompt, gold_items, predicted_items)
@@ -64,11 +64,11 @@ class PairJudge:
     def __call__(
         self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
     ) -> Verdict[Pairs]:
-        """One verdict: pairs (gold position, predicted position), by gold."""
+        """Return the verdict: pairs (gold position, predicted position), by gold."""
         return ask_judge(self._ballot.chat, self.question(gold_items, predicted_items))
 
     def settings(self) -> Mapping[str, Any]:
-        """All that can change a verdict."""
+        """Return all settings that can change a verdict."""
         return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
 
 
@@ -84,7 +84,7 @@ def _messages(
 
 
 def _line(item: MemoryItem) -> str:
-    """The text, with its label behind it: some texts are one word that means nothing alone."""
+    """Return the text with its label, because some texts are a single word."""
     return one_line(f"{item.text} ({item.label})" if item.label else item.text)
 
 
@@ -95,7 +95,7 @@ def _clean(golds: int, predicted: int, reply: _Reply, repairs: Counter[str]) -> 
         if not (0 <= gold < golds and 0 <= other < predicted):
             repairs[OUT_OF_RANGE] += 1
         elif gold in kept or other in kept.values():
-            # A repeated pair changes nothing, but is counted like the rest.
+            # An exact repeat changes nothing but is counted too.
             repairs[REPEATED] += 1
         else:
             kept[gold] = other
@@ -103,6 +103,6 @@ def _clean(golds: int, predicted: int, reply: _Reply, repairs: Counter[str]) -> 
 
 
 def _common(votes: Sequence[Pairs]) -> Pairs:
-    """The pairs that more than half of the votes have. Two that clash would be in one vote."""
+    # Conflicting pairs would have to be in one vote, since both have a majority.
     count = Counter(pair for vote in votes for pair in vote)
     return tuple(sorted(pair for pair, times in count.items() if 2 * times > len(votes)))

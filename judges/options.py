@@ -16,7 +16,7 @@ from recallbed.harness.run_options import RunOptions
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """Who judges, and the run of its verdicts. Without `judge_model` nobody is asked."""
+    """The judge and the run of its verdicts. Without `judge_model` there is no judge."""
 
     PANEL: ClassVar[str] = "Judge"
     judge_model: Annotated[
@@ -54,7 +54,7 @@ class JudgeOptions:
 
 
 def kept_if_judged(options: Mapping[str, Any]) -> str:
-    """What is printed if a command with these options' values is interrupted."""
+    """Return what is printed if a command with these options is interrupted."""
     if options["judge_model"] is None:
         return NOTHING
     return "finished verdicts are kept; repeat the command, with --resume if it has --out"

@@ -1,4 +1,4 @@
-"""Prompts of judges, files of the package with version and hash, and the replies they ask for."""
+"""Prompts of judges, which are package data with version and hash, and their reply schemas."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`python -m judges.recorded PATH`: the benchmark's recorded judge items as verdicts of ours.
+"""`python -m judges.recorded PATH`: the benchmark's recorded judge items as verdicts.
 
-The release records, for a few answers per track, the verdicts of its own judge. Each item becomes a
-verdict: for tasks 1 and 2 the pairs that the judge accepted, by the items' own ids; for task 3
-whether the memory was used; for task 4 pass or fail, and for its ability 5 three grades a response.
+The release contains, for a few answers per track, the verdicts of its own judge. Each item becomes
+a verdict: for tasks 1 and 2 the accepted pairs, by the items' own ids; for task 3 whether the
+memory was used; for task 4 pass or fail, and for its ability 5 three grades per response.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ app = App()
 class Recorded:
     """One answer of `model` and the recorded judge's verdict on it.
 
-    `item` is the benchmark_id of the row, for task 4 the query_id; `row` names the row always.
+    `item` is the benchmark_id of the row, for task 4 the query_id; `row` always names the row.
     `measure` is `pairs`, `used_memory` or a dimension of task 4 (`pf` alone: the files do not say
     which of the two).
     """
@@ -52,7 +52,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class RecordedFile:
-    """The items of one file, and what could not be read of it: (line, what is wrong)."""
+    """The items of one file, and its unreadable lines: (line, error)."""
 
     path: Path
     items: list[Recorded] = field(default_factory=list)
@@ -61,7 +61,7 @@ class RecordedFile:
 
 
 def read_recorded(path: Path) -> RecordedFile:
-    """Read one `<track>.jsonl`; no fault of a line stops the rest.
+    """Read one `<track>.jsonl`; a faulty line does not stop the rest.
 
     Raise DataError for a file that cannot be read at all.
     """
@@ -83,7 +83,7 @@ def read_recorded(path: Path) -> RecordedFile:
 
 
 def recorded_files(path: Path) -> list[Path]:
-    """The file itself, or the .jsonl files of a folder by name."""
+    """Return the file itself, or the .jsonl files of a folder by name."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.name.endswith((".jsonl", ".jsonl.gz")))
         if not files:
@@ -102,7 +102,7 @@ def _items(value: Mapping[str, Any], path: Path, line: int) -> Iterator[Recorded
     output = value.get("judge_output")
     read = _READERS.get(task)
     if read is None:
-        raise fields.fault(f"task `{task}`: there are {', '.join(_READERS)}")
+        raise fields.fault(f"unknown task `{task}`. Known are {', '.join(_READERS)}")
     measure, verdicts = read(value, output, fields)
     for item, verdict in verdicts:
         yield Recorded(line, task, item or row, row, model, measure, verdict)
@@ -198,7 +198,7 @@ def _raw(output: Any) -> str:
 
 
 def counts(file: RecordedFile) -> dict[str, Any]:
-    """What a file holds, as JSON."""
+    """Return the counts of a file as JSON."""
     verdicts = [item.verdict for item in file.items]
     return {
         "file": file.path.name,
@@ -215,10 +215,10 @@ def counts(file: RecordedFile) -> dict[str, Any]:
 
 
 def as_rows(item: Recorded) -> list[dict[str, Any]]:
-    """An item as rows that `judges.agreement` compares: verdicts that are yes or no, or grades.
+    """Return an item as rows for `judges.agreement`.
 
-    Of pairs a row per pair that the recorded judge reviewed, `item` being the row's name and the
-    ids of gold and prediction; a pair that it reviewed twice has its first verdict.
+    Pairs give a row per reviewed pair, whose `item` is the row's name and the ids of gold and
+    prediction. A pair that was reviewed twice has its first verdict.
     """
     from judges.verdicts import to_row
 
@@ -272,7 +272,7 @@ def recorded(
 
 
 def describe_recorded(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The counts as lines of text."""
+    """Return the counts as lines of text."""
     for one in found:
         line = f"{one['file']}: {one['rows']} rows, {one['items']} items, {one['judged']} judged"
         for cause, count in {**one["unjudged"], **one["repairs"]}.items():

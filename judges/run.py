@@ -23,7 +23,7 @@ JSON = Any
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be judged: `items` gives each verdict, `settings` all that can change one."""
+    """What is judged: `items` returns each verdict; `settings` can change one."""
 
     items: Mapping[str, Callable[[], Verdict[Any]]]
     settings: JSON
@@ -31,14 +31,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The verdict on each item; `facts` are model, votes, run folder, usage and cost."""
+    """The verdict on each item; `facts` holds model, votes, run folder, usage and cost."""
 
     of: Mapping[str, Verdict[Any]]
     facts: Mapping[str, JSON]
 
 
 class _JudgeRun(ItemExperiment):
-    """The verdicts on the items that `make` gives for the judge's model."""
+    """Verdicts on the items that `make` returns for the judge's model."""
 
     measured = "items could be judged"
 
@@ -89,9 +89,9 @@ class _JudgeRun(ItemExperiment):
 def judge_all(
     options: JudgeOptions, task: str, about: Mapping[str, JSON], make: Callable[[ChatModel], Work]
 ) -> Verdicts:
-    """Return the verdicts on all items that `make` gives for the judge's model.
+    """Return the verdicts on all items that `make` returns for the judge's model.
 
-    `about` describes in the fingerprint what is judged. Raises UserError for invalid options,
+    `about` describes in the fingerprint what is judged. Raise UserError for invalid options,
     BudgetReached (finished verdicts are kept), and as `execute`.
     """
     with open_chats(options.chat) as chats:
@@ -101,7 +101,7 @@ def judge_all(
 
 
 def plan_all(options: JudgeOptions, make: Callable[[ChatModel], Work]) -> Mapping[str, Plan]:
-    """Return what `judge_all` would send. Raises UserError for invalid options."""
+    """Return what `judge_all` would send. Raise UserError for invalid options."""
     with open_chats(options.chat) as chats:
         return plan(_JudgeRun(options, "", {}, make, chats))
 

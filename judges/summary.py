@@ -35,10 +35,10 @@ class JudgeSummary:
     asked: int
     judged: int
     unjudged: Mapping[str, int]
-    """By cause, the commonest first."""
+    """By cause, most frequent first."""
     score: Interval | None
     voted: int
-    """Items with at least two votes that came."""
+    """Items with at least two valid votes."""
     disagreement: float | None
     repairs: Mapping[str, int]
 
@@ -48,7 +48,7 @@ class JudgeSummary:
         return self.judged / self.asked if self.asked else None
 
     def require(self, what: str) -> Self:
-        """Return itself, or raise UserError if no item was judged, so that there is no score."""
+        """Return itself, or raise UserError if no item was judged and there is no score."""
         if self.judged:
             return self
         raise UserError(

@@ -28,10 +28,9 @@ _VERSION = "v1"
 
 
 class UsedMemoryJudge:
-    """Says whether a selected memory was used in an answer or its reason.
+    """Judges whether a selected memory was used in an answer or its reason.
 
-    `votes` is how often the model is asked; see `judges.voting`. An instance keeps nothing between
-    calls, so threads may share it.
+    `votes` is the number of votes per item (`judges.voting`). Threads may share an instance.
     """
 
     def __init__(self, chat: ChatModel, votes: int = 1) -> None:
@@ -41,7 +40,7 @@ class UsedMemoryJudge:
     def question(
         self, query: str, answer: str, reason: str, memory_text: str
     ) -> JudgeQuestion[bool]:
-        """What is sent in a batch (`judges.voting.ask_all`). A blank memory is unused: no call."""
+        """Return the question for a batch. A blank memory is unused and needs no call."""
         if not memory_text.strip():
             return JudgeQuestion((), lambda answers: Judged(False, prompt=self._prompt.identity))
         material = {
@@ -53,11 +52,11 @@ class UsedMemoryJudge:
         return self._ballot.question(self._prompt, self._prompt.messages(material), is_yes)
 
     def __call__(self, query: str, answer: str, reason: str, memory_text: str) -> Verdict[bool]:
-        """One verdict, True for used."""
+        """Return the verdict, True for used."""
         return ask_judge(self._ballot.chat, self.question(query, answer, reason, memory_text))
 
     def settings(self) -> Mapping[str, Any]:
-        """All that can change a verdict."""
+        """Return all settings that can change a verdict."""
         return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
 
 
@@ -77,14 +76,14 @@ class _EmotionReply(BaseModel):
 class UtilizationJudge:
     """Judges answers in one of DIMENSIONS: True for met, or Grades for `ei`.
 
-    Of several votes the majority decides, and for each grade the lower median of the votes that
-    give it; a grade that no vote gives is missing and counted. Threads may share
-    an instance. Raises UserError for an unknown dimension.
+    With several votes the majority decides, and for each grade the lower median of the votes that
+    give it; a grade that no vote gives is missing and counted. Threads may share an instance.
+    Raises UserError for an unknown dimension.
     """
 
     def __init__(self, chat: ChatModel, dimension: str, votes: int = 1) -> None:
         if dimension not in DIMENSIONS:
-            raise UserError(f"dimension `{dimension}`: there are {', '.join(DIMENSIONS)}")
+            raise UserError(f"unknown dimension `{dimension}`. Known are {', '.join(DIMENSIONS)}")
         self.dimension = dimension
         names = ["ei_en", "ei_zh"] if dimension == "ei" else [dimension]
         self._prompts = {name: read_prompt(f"{name}.{_VERSION}") for name in names}
@@ -97,10 +96,9 @@ class UtilizationJudge:
     def question(
         self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
     ) -> JudgeQuestion[Any]:
-        """What is sent, for a batch (`judges.voting.ask_all`).
+        """Return the question for a batch (`judges.voting.ask_all`).
 
-        `memory_text` is the memory that the question is about; `others` what else is known of the
-        user, as context.
+        `memory_text` is the memory that matters; `others` are further memories, as context.
         """
         prompt = self._prompt(query)
         material = {
@@ -115,11 +113,11 @@ class UtilizationJudge:
     def __call__(
         self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
     ) -> Verdict[Any]:
-        """One verdict: Judged[bool], or Judged[Grades] for `ei`."""
+        """Return the verdict: Judged[bool], or Judged[Grades] for `ei`."""
         return ask_judge(self._ballot.chat, self.question(query, answer, memory_text, others))
 
     def settings(self) -> Mapping[str, Any]:
-        """All that can change a verdict."""
+        """Return all settings that can change a verdict."""
         prompts = [prompt.identity for prompt in self._prompts.values()]
         return {**self._ballot.settings(), "prompts": prompts}
 

@@ -1,4 +1,4 @@
-"""Verdicts of one rater, one per row: those that can be compared, and why the rest cannot."""
+"""Files of verdicts of one rater, one per row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from recallbed.errors import DataError
 
 Kind = Literal["binary", "grade"]
-_WORDS = {
+_LABELS = {
     **dict.fromkeys(("true", "yes", "correct", "pass", "1"), 1),
     **dict.fromkeys(("false", "no", "incorrect", "fail", "0"), 0),
 }
@@ -22,10 +22,10 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class VerdictFile:
-    """The verdicts of one file by item: `labels` the usable ones, `unjudged` the others' causes.
+    """Verdicts by item: `labels` has the usable ones, `unjudged` the causes of the others.
 
     A label is 0 or 1, or a grade. `unreadable` holds the first rows with a value that is neither
-    a verdict nor null. `clusters` names the group of every item, if one was asked for.
+    a verdict nor null. `clusters` holds the group of each item, if requested.
     """
 
     path: Path
@@ -36,11 +36,11 @@ class VerdictFile:
 
     @property
     def items(self) -> set[str]:
-        """All items that have a row."""
+        """All items with a row."""
         return {*self.labels, *self.unjudged}
 
     def causes(self) -> dict[str, int]:
-        """The unjudged by cause."""
+        """Return the number of unjudged items by cause."""
         return dict(sorted(Counter(self.unjudged.values()).items()))
 
 
@@ -72,8 +72,8 @@ def read_verdicts(
         lines[name] = line
         if cluster is not None:
             found.clusters[name] = _name(row, cluster, path, line)
-        there, value = _at(row, label)
-        seen |= there
+        present, value = _at(row, label)
+        seen |= present
         if value is None:
             found.unjudged[name] = _cause(row, label)
             continue
@@ -97,7 +97,7 @@ def _name(row: Mapping[str, Any], key: str, path: Path, line: int) -> str:
 
 
 def _at(row: Mapping[str, Any], path: str) -> tuple[bool, Any]:
-    """Whether the field is there, and its value; a null on the way is a null there."""
+    """Return whether the field exists, and its value; a null on the path counts as its value."""
     value: Any = row
     for part in path.split("."):
         if value is None:
@@ -116,9 +116,10 @@ def _cause(row: Mapping[str, Any], label: str) -> str:
 
 
 def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:
-    """Return the label that a value is; None if it is none."""
-    wrong = "For grades give --kind grade" if kind == "binary" else "Give --kind binary"
-    other = DataError(f"{json.dumps(value)} is no {_WHAT[kind]}", path=path, line=line, todo=wrong)
+    """Return the label of a value, None if it has none; raise DataError for the other kind's."""
+    wanted, scale = ("yes or no", "grade") if kind == "binary" else ("a grade", "binary")
+    message = f"{json.dumps(value)} is not {wanted}"
+    other = DataError(message, path=path, line=line, todo=f"Pass --scale {scale}")
     if isinstance(value, bool):
         if kind == "grade":
             raise other
@@ -131,10 +132,7 @@ def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:
         return value
     if not isinstance(value, str):
         return None
-    word = value.strip().lower()
+    text = value.strip().lower()
     if kind == "binary":
-        return _WORDS.get(word)
-    return int(word) if word.isascii() and word.isdigit() else None
-
-
-_WHAT = {"binary": "yes or no", "grade": "grade"}
+        return _LABELS.get(text)
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,6 +1,6 @@
-"""The verdict of a judge on one item: a value, or the cause why there is none.
+"""Verdict of a judge on one item: a value, or the cause of its absence.
 
-Unjudged items are neither right nor wrong: they have a count of their own and are in no score.
+Unjudged items are neither right nor wrong: they are counted separately and enter no score.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ class Grades:
 
 @dataclass(frozen=True, slots=True)
 class Judged(Generic[T]):
-    """A verdict, with all that it rests on.
+    """A verdict and the replies on which it is based.
 
-    `raw` holds the replies as they came and `votes` their values, one per vote; a vote whose call
-    failed is None. Both are empty if there was nothing to ask. `usage` is the sum
-    over the votes. `prompt` names the file, its version and its hash. `repairs` counts the
-    repairs of the replies, by kind.
+    `raw` holds the unchanged replies and `votes` their values, one per vote; a vote whose call
+    failed is None. Both are empty if there was nothing to ask. `usage` is the sum over the votes.
+    `prompt` is the file's name, version and hash. `repairs` counts repairs of replies by kind.
     """
 
     value: T
@@ -77,13 +76,13 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def disagreed(verdict: Verdict[Any]) -> bool | None:
-    """Return whether the votes that came differ; None if fewer than two came."""
-    came = [vote for vote in verdict.votes if vote is not None]
-    return None if len(came) < 2 else any(vote != came[0] for vote in came)
+    """Return whether the valid votes differ; None if there are fewer than two."""
+    valid = [vote for vote in verdict.votes if vote is not None]
+    return None if len(valid) < 2 else any(vote != valid[0] for vote in valid)
 
 
 def to_row(verdict: Verdict[Any]) -> dict[str, JSON]:
-    """Return a verdict as JSON for a row of a run, which has the usage already."""
+    """Return a verdict as JSON for a row of a run, without its usage."""
     kept: dict[str, JSON] = {
         "verdict": _plain(verdict.value) if isinstance(verdict, Judged) else None,
         "cause": verdict.cause if isinstance(verdict, Unjudged) else None,

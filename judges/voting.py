@@ -1,7 +1,7 @@
-"""One question put to a model n times, and the verdict of the n replies.
+"""Votes: a question that a model is asked n times, and the verdict of its replies.
 
-A verdict needs replies to more than half of the votes; the rules below then look at those that
-came. Too few or tied votes are unjudged, never guessed.
+A verdict needs valid replies to more than half of the votes, and is decided from those. Too few or
+tied votes are unjudged, never guessed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Vote = Callable[[Any, Counter[str]], T]
 VOTE_TEMPERATURE = 0.7
-"""The temperature of each of several votes; a single vote has 0."""
+"""Temperature of each of several votes; that of a single vote is 0."""
 MAX_TOKENS = 2048
-"""A verdict is short, but a reasoning model's thoughts count too, and a cut reply is unjudged."""
+"""A verdict is short, but reasoning counts too, and a truncated reply is unjudged."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeQuestion(Generic[T]):
-    """What is sent to learn a verdict, one request a vote, and how the answers are read.
+    """The requests for a verdict, one per vote, and how the answers are read.
 
-    `read` takes one answer a request, in order. No requests: there is nothing to ask.
+    `read` takes one answer per request, in order. Without requests there is nothing to ask.
     """
 
     requests: tuple[Request, ...]
@@ -41,12 +41,12 @@ class JudgeQuestion(Generic[T]):
 
 
 def ask_judge(chat: ChatModel, question: JudgeQuestion[T]) -> Verdict[T]:
-    """Put one question. Raise what the model raises for a user: BudgetReached, a wrong key."""
+    """Ask one question. Raise BudgetReached, and UserError such as for a wrong key."""
     return ask_all(chat, [question])[0]
 
 
 def ask_all(chat: ChatModel, questions: Sequence[JudgeQuestion[T]]) -> list[Verdict[T]]:
-    """Put many questions in one batch; one verdict each, in order."""
+    """Ask many questions in one batch; return one verdict each, in order."""
     answers = chat.complete_all([r for question in questions for r in question.requests])
     verdicts, at = [], 0
     for question in questions:
@@ -57,9 +57,9 @@ def ask_all(chat: ChatModel, questions: Sequence[JudgeQuestion[T]]) -> list[Verd
 
 @dataclass(frozen=True, slots=True)
 class Ballot(Generic[T]):
-    """How one kind of question is put and decided.
+    """How one kind of question is asked and decided.
 
-    `decide` makes the verdict of the votes that came, None for a tie.
+    `decide` returns the verdict of the valid votes, None for a tie.
     """
 
     chat: ChatModel
@@ -74,11 +74,11 @@ class Ballot(Generic[T]):
 
     @property
     def temperature(self) -> float:
-        """Several votes at 0 would be one."""
+        """0 for a single vote; several votes at 0 would all be equal."""
         return 0.0 if self.votes == 1 else VOTE_TEMPERATURE
 
     def settings(self) -> dict[str, Any]:
-        """What of this can change a verdict, without prompts."""
+        """Return the settings that can change a verdict, without prompts."""
         return {
             "model": dict(self.chat.settings()),
             "votes": self.votes,
@@ -89,9 +89,9 @@ class Ballot(Generic[T]):
     def question(
         self, prompt: JudgePrompt, messages: tuple[Message, ...], vote: Vote[T]
     ) -> JudgeQuestion[T]:
-        """The question that these messages put.
+        """Return the question with these messages.
 
-        `vote` makes a vote of a parsed reply, and counts the repairs.
+        `vote` returns the vote of a parsed reply and counts its repairs.
         """
         requests = tuple(
             Request(messages, self.schema, self.max_tokens, self.temperature, sample=sample)
@@ -110,15 +110,15 @@ class Ballot(Generic[T]):
             else:
                 repairs.update(answer.repairs)
                 votes.append(vote(answer.parsed, repairs))
-        came = [one for one in votes if one is not None]
+        valid = [one for one in votes if one is not None]
         raw = tuple(answer.text for answer in answers)
         usage = sum((answer.usage for answer in answers), Usage())
-        if 2 * len(came) <= len(answers):
+        if 2 * len(valid) <= len(answers):
             found = Failures(failed)
             [(most, _)] = found.counts.most_common(1)
             cause = with_reason(most, found.reasons.get(most, ""))
             return Unjudged(cause, raw, usage, tuple(votes), self.chat.name, prompt)
-        value = self.decide(came)
+        value = self.decide(valid)
         if value is None:
             return Unjudged(TIED, raw, usage, tuple(votes), self.chat.name, prompt)
         return Judged(value, raw, tuple(votes), usage, self.chat.name, prompt, dict(repairs))
@@ -131,5 +131,5 @@ def majority(votes: Sequence[T]) -> T | None:
 
 
 def lower_median(votes: Sequence[int]) -> int:
-    """Return the median, the lower of two: a grade that a vote gave."""
+    """Return the median, of two the lower one, so that it is always a given grade."""
     return sorted(votes)[(len(votes) - 1) // 2]

@@ -69,8 +69,8 @@ class Pooled:
 class SessionFigures:
     """Means over sessions with their 95 % intervals; None over no session.
 
-    `text_similarity` is the mean over all `pairs`, with an interval over sessions: a pair may rest
-    on label, type and confidence alone. None over no pair.
+    `text_similarity` is the mean over all `pairs`, with an interval over sessions: a pair may be
+    based on label, type and confidence only. None over no pair.
     """
 
     sessions: int

@@ -1,7 +1,7 @@
 """Predicted memory lists of tasks 1 and 2, matched with the sessions of a split.
 
-Models write values of any type into a memory's fields. What is not text is taken as its JSON, as in
-the public scorer, so that a list of values can still be compared.
+Models write values of any type into a memory's fields. A value that is not text is replaced by its
+JSON, as in the public scorer, so that a list of values can still be compared.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def predicted_item(value: Mapping[str, Any], repairs: Counter[str]) -> MemoryIte
 
 
 def _confidence(raw: Any, repairs: Counter[str]) -> float | None:
-    """A number, also one that is written as text; anything else counts as missing."""
+    """Return a number, also if it is given as text; anything else counts as missing."""
     if raw is None:
         return None
     try:

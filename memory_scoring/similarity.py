@@ -1,7 +1,7 @@
-"""Similarity of memories and texts: AlpsBench's pair score, and the overlap of tokens.
+"""Similarity of memories and texts: AlpsBench's pair score, and token overlap.
 
-Pair score: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how scoring works") and,
-for what that leaves open, the code that it describes; checked on recorded scores (docs/task1.md).
+Source of the pair score: docs/evaluation_metric.md of the AlpsBench repository ("Task 1, how
+scoring works") and its code; checked against recorded scores (docs/task1.md).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from recallbed.corpus.records import MemoryItem
 LABEL, VALUE, TYPE, CONFIDENCE = 0.40, 0.40, 0.10, 0.10
 TOKENS, CHARACTERS = 0.60, 0.40
 FREE = 0.2
-"""Confidences may differ by this much at no cost."""
+"""Difference of confidences without a penalty."""
 _PUNCTUATION = re.compile(r"[^\w\s/.\-]+")
 _ANNOTATION = re.compile(r"\s*\[ERROR:[^\]]*\]?")
 
 
 def normalised(text: str) -> str:
-    """Lower case; punctuation but `/`, `.` and `-` becomes a space, and runs of these are one."""
+    """Return lower case with punctuation, except `/`, `.` and `-`, and white space as one space."""
     return " ".join(_PUNCTUATION.sub(" ", text.lower()).split())
 
 
 def label_similarity(one: str | None, other: str | None) -> float:
-    """2 x common prefix / sum of lengths of two paths such as `Preferences/Food`; case counts.
+    """Return 2 x common prefix / sum of lengths of two paths such as `Preferences/Food`.
 
-    0 if either is missing or empty.
+    Case-sensitive. 0 if either is missing or empty.
     """
     first, second = ([part for part in (label or "").split("/") if part] for label in (one, other))
     common = 0
@@ -45,10 +45,10 @@ def label_similarity(one: str | None, other: str | None) -> float:
 
 
 def value_similarity(gold: str, predicted: str) -> float:
-    """0.6 x Jaccard of the token sets + 0.4 x difflib's ratio, over two `normalised` texts.
+    """Return 0.6 x Jaccard of the token sets + 0.4 x difflib's ratio of two `normalised` texts.
 
-    Tokens are what white space parts: in a language written without spaces the second term does
-    the work. The ratio depends on the order of its texts; gold comes first. 0 for an empty text.
+    Tokens are separated by white space, so in languages without spaces the second term decides.
+    The ratio depends on the order of its texts; gold comes first. 0 for an empty text.
     """
     if not gold or not predicted:
         return 0.0
@@ -60,23 +60,23 @@ def value_similarity(gold: str, predicted: str) -> float:
 
 
 def text_similarity(gold: str, predicted: str) -> float:
-    """`value_similarity` of two texts as they are written, 0 to 1."""
+    """Return the `value_similarity` of two texts after normalisation, 0 to 1."""
     return value_similarity(normalised(gold), normalised(predicted))
 
 
 def confidence_similarity(one: float | None, other: float | None) -> float:
-    """1 for a difference up to 0.2, then falling linearly to 0 at 1. Missing counts as 1.0."""
+    """Return 1 for a difference up to 0.2, then linearly less, 0 at 1. Missing counts as 1.0."""
     first, second = (1.0 if c is None else min(max(c, 0.0), 1.0) for c in (one, other))
     return 1 - max(abs(first - second) - FREE, 0.0) / (1 - FREE)
 
 
 def pair_score(gold: MemoryItem, predicted: MemoryItem) -> float:
-    """How alike the two are, 0 to 1."""
+    """Return the pair score of two memories, 0 to 1."""
     return float(pair_scores([gold], [predicted])[0, 0])
 
 
 def pair_scores(gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]) -> NDArray[np.float64]:
-    """The pair scores of all with all, shape (len(gold), len(predicted))."""
+    """Return all pair scores, shape (len(gold), len(predicted))."""
     mine = [normalised(item.text) for item in gold]
     theirs = [normalised(item.text) for item in predicted]
     scores = np.zeros((len(gold), len(predicted)))
@@ -92,7 +92,7 @@ def pair_scores(gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]) -> 
 
 
 def token_overlap(memory: str, text: str) -> float:
-    """Share of the memory's distinct tokens that `text` contains, 0 to 1.
+    """Return the share of the memory's distinct tokens that `text` contains, 0 to 1.
 
     Tokens are those of the multilingual BM25 without stopwords; if a memory consists of stopwords,
     all of them count. An annotator's `[ERROR: ...]` at its end is ignored. 0 for a memory without

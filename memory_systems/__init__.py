@@ -45,7 +45,7 @@ _REGISTRY = ("MEMORY_SYSTEMS", "build_system", "describe_system", "register_syst
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first asked for: a command's `--help` needs none of them."""
+    """Import a public name on first use: a command's `--help` needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'memory_systems' has no attribute {name!r}")
     home = {"StoredSystem": "stored"} | dict.fromkeys(_REGISTRY, "registry")

@@ -1,8 +1,8 @@
-"""What a dialogue does to a user's memories, drafted before any of it is stored.
+"""Draft of the changes that a dialogue makes to a user's memories.
 
-Each fact is decided on with the ones before it in effect. What is stored at the end is one
-operation a memory: an addition that was then reworded is one ADD, a memory that was deleted and
-added again an UPDATE that keeps its id.
+Each decision sees the effect of those before it. At the end there is one operation per memory: an
+addition that was then reworded is one ADD, and a memory that was deleted and added again is an
+UPDATE that keeps its id.
 """
 
 from __future__ import annotations
@@ -15,73 +15,72 @@ from memory_systems.facts import same_text
 from recallbed.corpus.records import MemoryItem
 
 
-@dataclass(slots=True)
-class _Place:
-    """A memory before (None: not stored yet) and as it is now (None: deleted)."""
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """A memory before (None: not stored yet) and now (None: deleted)."""
 
     before: MemoryItem | None
     now: MemoryItem | None
     deleted_for: str = ""
-    """The text of the fact that it was deleted for."""
+    """The text of the fact for which it was deleted."""
 
 
 class Changes:
-    """A draft over the `stored` memories, oldest first."""
+    """Draft of changes to the `stored` memories, oldest first."""
 
     def __init__(self, stored: Sequence[MemoryItem]) -> None:
-        self._places = [_Place(item, item) for item in stored]
-        self._order: list[_Place | Operation] = []
+        self._drafts = [_Draft(item, item) for item in stored]
+        self._order: list[_Draft | Operation] = []
 
     @property
     def items(self) -> list[MemoryItem]:
-        """The memories as they are now, oldest first; those that aren't stored have no id."""
-        return [place.now for place in self._places if place.now is not None]
+        """The memories now, oldest first; those that are not stored have no id."""
+        return [draft.now for draft in self._drafts if draft.now is not None]
 
     def like(self, text: str) -> MemoryItem | None:
-        """The oldest memory that reads like `text`, case and spacing aside."""
+        """Return the oldest memory whose text equals `text` apart from case and white space."""
         return next((item for item in self.items if same_text(item.text, text)), None)
 
     def add(self, item: MemoryItem) -> None:
-        """Add `item`, or put it in the place of a memory that was deleted for the same fact."""
-        for place in self._places:
-            before = place.before
+        """Add `item`, or restore with it a memory that was deleted for the same fact."""
+        for draft in self._drafts:
+            before = draft.before
             if (
-                place.now is None
+                draft.now is None
                 and before is not None
-                and (same_text(item.text, place.deleted_for) or same_text(item.text, before.text))
+                and any(same_text(item.text, text) for text in (draft.deleted_for, before.text))
             ):
-                place.now = replace(item, id=before.id)
+                draft.now = replace(item, id=before.id)
                 return
-        self._places.append(_Place(None, item))
-        self._order.append(self._places[-1])
+        self._drafts.append(_Draft(None, item))
+        self._order.append(self._drafts[-1])
 
     def update(self, old: MemoryItem, new: MemoryItem) -> None:
-        """Put `new` in the place of `old`, which is one of `items`."""
-        place = self._touch(old)
-        place.now = replace(new, id=old.id)
+        """Replace `old`, one of `items`, by `new`."""
+        self._touch(old).now = replace(new, id=old.id)
 
     def delete(self, old: MemoryItem, fact: str) -> None:
-        """Remove `old`, which is one of `items`, for what `fact` says."""
-        place = self._touch(old)
-        place.now, place.deleted_for = None, fact
+        """Delete `old`, one of `items`, because of the text `fact`."""
+        draft = self._touch(old)
+        draft.now, draft.deleted_for = None, fact
 
     def keep(self, item: MemoryItem | None = None) -> None:
-        """Note that nothing was to be done, `item` being there."""
+        """Record a NOOP, because of `item` if there is one."""
         self._order.append(Operation(Action.NOOP, item, item))
 
     def operations(self) -> list[Operation]:
-        """One operation a memory that was touched, and the NOOPs, in the order of first mention."""
+        """Return one operation per changed memory, and the NOOPs, in the order of first mention."""
         return [one if isinstance(one, Operation) else _net(one) for one in self._order]
 
-    def _touch(self, item: MemoryItem) -> _Place:
-        place = next(place for place in self._places if place.now is item)
-        if not any(one is place for one in self._order):
-            self._order.append(place)
-        return place
+    def _touch(self, item: MemoryItem) -> _Draft:
+        draft = next(draft for draft in self._drafts if draft.now is item)
+        if draft not in self._order:
+            self._order.append(draft)
+        return draft
 
 
-def _net(place: _Place) -> Operation:
-    before, now = place.before, place.now
+def _net(draft: _Draft) -> Operation:
+    before, now = draft.before, draft.now
     if before == now:
         return Operation(Action.NOOP, before, now)
     if before is None:

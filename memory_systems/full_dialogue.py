@@ -1,8 +1,10 @@
-"""The whole history in the prompt: no extraction, no retrieval, as long as it fits."""
+"""Memory system that puts the whole history into the prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from typing_extensions import override
 
 from memory_systems.base import Action, Operation, Response, SystemContext
 from memory_systems.registry import register_system
@@ -13,9 +15,9 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 
 @register_system("full-dialogue")
 class FullDialogue(StoredSystem):
-    """Its memories are the turns of all dialogues, as `role: text`; an answer sees all of them.
+    """Stores every turn of all dialogues as `role: text`; an answer sees all of them.
 
-    Beyond `budget` tokens, or the model's context if that is less, the oldest are cut.
+    Beyond `budget` tokens, or the model's context if that is less, the oldest are left out.
     """
 
     def __init__(
@@ -27,23 +29,17 @@ class FullDialogue(StoredSystem):
     ) -> None:
         super().__init__(context, budget=budget, reply_tokens=reply_tokens, temperature=temperature)
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """An ADD for each turn that isn't blank, those of the assistant included."""
-        return self.apply(
-            [
-                Operation(
-                    Action.ADD,
-                    after=MemoryItem(
-                        f"{turn.role}: {turn.text}", evidence=Evidence("", (number,), turn.text)
-                    ),
-                )
-                for number, turn in enumerate(dialogue)
-                if turn.text.strip()
-            ]
-        )
+        items = [
+            MemoryItem(f"{turn.role}: {turn.text}", evidence=Evidence("", (n,), turn.text))
+            for n, turn in enumerate(dialogue)
+            if turn.text.strip()
+        ]
+        return self.apply([Operation(Action.ADD, after=item) for item in items])
 
+    @override
     def respond(self, query: str) -> Response:
-        """Answer from the whole history. `hits` is empty: nothing was searched."""
         with self.attempt() as attempt:
             texts = [item.text for item in self.memories()]
             return respond_from_history(attempt, query, texts, self.budget)

@@ -1,8 +1,10 @@
-"""The paper's control: the given memories are the memory, so that their use alone is measured."""
+"""The paper's control: the gold memories are given, so that only their use is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from typing_extensions import override
 
 from memory_systems.base import Action, Operation
 from memory_systems.registry import register_system
@@ -12,8 +14,8 @@ from recallbed.corpus.records import Turn
 
 @register_system("gold-memory")
 class GoldMemory(StoredSystem):
-    """Has what is loaded, and learns nothing from dialogues."""
+    """Keeps the memories that are loaded and ignores dialogues."""
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """One NOOP."""
         return self.apply([Operation(Action.NOOP)])

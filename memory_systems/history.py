@@ -1,4 +1,4 @@
-"""`python -m memory_systems.history STORE`: the users of a store, their memories and operations."""
+"""`python -m memory_systems.history STORE`: users, memories and operations of a store."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def history(
     from recallbed.harness.terminal import one_line, say, say_json
 
     if not store.exists():
-        raise UserError(f"{store}: there is no memory store here")
+        raise UserError(f"{store}: no memory store here")
     opened = MemoryStore(store)
     if user is not None and user not in opened.users():
-        raise UserError(f"{store}: there is no user `{user}` (without --user all are listed)")
+        raise UserError(f"{store}: no user `{user}`. Without --user all are listed")
     if user is None:
         users = [
             {"user": name, "memories": kept, "operations": done}
@@ -55,7 +55,7 @@ def history(
             name = one_line(row["user"])
             say(f"{name}: {row['memories']} memories, {row['operations']} operations")
     elif as_json:
-        # Texts come as they are, half surrogate pairs too, so nothing but ASCII is safe.
+        # Texts may hold lone surrogates, so only ASCII can be printed.
         say_json(json.dumps(_user(opened, user)))
     else:
         say(*map(_line, opened.memories(user)), "", *map(_entry, opened.history(user)))
@@ -82,12 +82,11 @@ def _entry(entry: HistoryEntry) -> str:
     when = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="seconds")
     before, after = entry.operation.before, entry.operation.after
     sides = [before] if before == after else [before, after]
-    told = "  ->  ".join(_line(item) for item in sides if item is not None)
-    return f"{entry.number:>5}  {when}  {entry.operation.action:<6}  {told}".rstrip()
+    change = "  ->  ".join(_line(item) for item in sides if item is not None)
+    return f"{entry.number:>5}  {when}  {entry.operation.action:<6}  {change}".rstrip()
 
 
 def _line(item: MemoryItem) -> str:
-    """Id, label and text on one line."""
     from recallbed.harness.terminal import one_line
 
     parts = (item.id, f"[{item.label}]" if item.label else None, item.text)

@@ -1,7 +1,7 @@
 """The algorithm of Mem0 (Chhikara et al., arXiv 2504.19413): extract facts, then decide on each.
 
-Written anew from the paper's description, on our store, retrievers and chat models; the prompts are
-ours.
+Implemented from the paper's description, with this project's store, retrievers, chat models and
+prompts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator
+from typing_extensions import override
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import Operation, SystemContext
@@ -31,7 +32,7 @@ def _upper(value: Any) -> Any:
 
 
 class Decision(BaseModel):
-    """The reply to the decision prompt. `memory` is a label from 1 as it was shown."""
+    """Reply to the decision prompt. `memory` is a label as it was shown, from 1."""
 
     action: Annotated[Literal["ADD", "UPDATE", "DELETE", "NOOP"], BeforeValidator(_upper)]
     memory: int | None = None
@@ -42,7 +43,7 @@ class Decision(BaseModel):
 class Mem0(StoredSystem):
     """Extracts facts from a dialogue; compares each with the `similar` memories most like it.
 
-    A dialogue longer than `chunk` tokens, or than the model's context leaves, is read in parts.
+    A dialogue longer than `chunk` tokens, or than the model's context allows, is read in parts.
     """
 
     needs_chat = True
@@ -62,11 +63,8 @@ class Mem0(StoredSystem):
         at_least_one(similar=similar, chunk=chunk)
         self.similar, self.chunk = similar, chunk
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """Extract, decide, then store everything in one step.
-
-        A model's failure anywhere is a SystemFailure, and nothing is stored.
-        """
         with self.attempt() as attempt:
             changes = Changes(self.memories())
             for item in self._extract(attempt, dialogue):
@@ -94,7 +92,7 @@ class Mem0(StoredSystem):
         return items
 
     def _decide(self, attempt: Attempt, item: MemoryItem, changes: Changes) -> None:
-        """Draft what `item` changes. There is nothing to ask where it is known or the first."""
+        """Draft the change for `item`. The model is not asked if it is known or the first."""
         same = changes.like(item.text)
         if same is not None or not item.text:
             return changes.keep(same)
@@ -116,7 +114,7 @@ class Mem0(StoredSystem):
         return changes.update(chosen, rewritten(chosen, item, text))
 
     def _labelled(self, decision: Decision, found: Sequence[MemoryItem]) -> MemoryItem | None:
-        """The memory that a decision names; None, and counted, where its label names none."""
+        """Return the memory that a decision names; None, and counted, if its label names none."""
         label = decision.memory
         if label is not None and 1 <= label <= len(found):
             return found[label - 1]

@@ -1,8 +1,10 @@
-"""No memory at all: what an answer is worth without any."""
+"""Control without memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from typing_extensions import override
 
 from memory_systems.base import Action, Operation, SystemContext
 from memory_systems.registry import register_system
@@ -12,7 +14,7 @@ from recallbed.corpus.records import MemoryItem, Turn
 
 @register_system("none")
 class NoMemory(StoredSystem):
-    """Keeps nothing and answers without memories."""
+    """Stores nothing and answers without memories."""
 
     def __init__(
         self,
@@ -22,16 +24,18 @@ class NoMemory(StoredSystem):
     ) -> None:
         super().__init__(context, reply_tokens=reply_tokens, temperature=temperature)
 
+    @override
     def clear(self) -> None:
-        """There is nothing to forget."""
+        pass
 
+    @override
     def load(self, items: Sequence[MemoryItem]) -> None:
-        """Nothing of it is kept."""
+        pass
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """One NOOP."""
         return [Operation(Action.NOOP)]
 
+    @override
     def memories(self) -> list[MemoryItem]:
-        """None, whatever the file of the store holds."""
         return []

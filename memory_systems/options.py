@@ -18,7 +18,7 @@ from retrievers.options import OneRetrieverOptions
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """A memory system, what it stands on, and the rows it works on.
+    """A memory system, its retriever and chat model, and the rows of the run.
 
     `retrievers.chosen` is the label of its retriever; the other retrievers are legs.
     """
@@ -34,7 +34,7 @@ class TaskOptions:
     ]
     system_set: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="KEY=VALUE", help="A setting of the system. May be repeated."),
+        typer.Option(metavar="KEY=VALUE", help="Setting of the system. May be repeated."),
     ] = ()
     chat_model: ChatModelName = None
     retrievers: OneRetrieverOptions = OneRetrieverOptions(("bm25",))
@@ -46,13 +46,13 @@ class TaskOptions:
 
     @property
     def system_settings(self) -> Mapping[str, str]:
-        """By key; raises UserError for a malformed setting or one that is set twice."""
+        """The settings by key. Raises UserError for one that is malformed or set twice."""
         found: dict[str, str] = {}
-        for word in self.system_set:
-            key, equals, value = word.partition("=")
+        for given in self.system_set:
+            key, equals, value = given.partition("=")
             if not (equals and key):
-                raise UserError(f"--system-set {word}: write it as KEY=VALUE")
+                raise UserError(f"--system-set {given}: write it as KEY=VALUE")
             if key in found:
-                raise UserError(f"--system-set {word}: `{key}` is set twice")
+                raise UserError(f"--system-set {given}: `{key}` is set twice")
             found[key] = value
         return found

@@ -1,4 +1,4 @@
-"""Registered memory systems, and building them from settings typed as text."""
+"""Registry of memory systems, and how one is built from settings given as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_system(
 ) -> MemorySystem:
     """Return an instance of the system `name`, its settings checked against the constructor.
 
-    `option` is what a user types before `key=value`. Raises UserError for an unknown name, an
+    `option` is what a user types before `key=value`. Raise UserError for an unknown name, an
     unknown setting or a wrong value, and if the system needs a chat model and there is none.
     """
     cls = MEMORY_SYSTEMS.find(name)
@@ -45,5 +45,5 @@ def build_system(
 
 
 def describe_system(name: str, system: MemorySystem) -> Mapping[str, Any]:
-    """Return what the fingerprint records of a configured system."""
+    """Return the fingerprint's fields of a configured system."""
     return {"name": name, "settings": dict(system.settings()), **made_of(system)}

@@ -1,4 +1,4 @@
-"""An answer from memories: one prompt and one way of cutting for all systems."""
+"""Answers from memories: the prompt and the token budget that all systems share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ RESPOND = "respond.v1"
 _NOTHING = "(no notes)"
 
 
-def _said(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("it must not be empty")
     return text.strip()
 
 
 class Answer(BaseModel):
-    """The reply to the prompt. A used memory that is null is none."""
+    """Reply to the prompt. A null `used_memory_fact` is "" (none)."""
 
-    answer: Annotated[str, AfterValidator(_said)]
+    answer: Annotated[str, AfterValidator(_not_blank)]
     used_memory_fact: Annotated[str, BeforeValidator(lambda value: value or "")]
 
 
 def respond_from_hits(attempt: Attempt, query: str, hits: Sequence[Hit], budget: int) -> Response:
-    """Answer from `hits`, best first. Those that don't fit `budget` are left out whole."""
+    """Answer from `hits`, best first. Those that do not fit into `budget` are left out whole."""
     lines = [_line(hit.item.text) for hit in hits]
     shown = best_within(*_costs(attempt, query, lines, budget))
     return _respond(attempt, query, [lines[i] for i in shown], tuple(hits), len(lines))
@@ -39,7 +39,7 @@ def respond_from_hits(attempt: Attempt, query: str, hits: Sequence[Hit], budget:
 def respond_from_history(
     attempt: Attempt, query: str, texts: Sequence[str], budget: int
 ) -> Response:
-    """Answer from all `texts`, oldest first; the oldest are cut until `budget` is kept."""
+    """Answer from `texts`, oldest first; the oldest are left out if `budget` is exceeded."""
     lines = list(map(_line, texts))
     shown = newest_within(*_costs(attempt, query, lines, budget))
     return _respond(attempt, query, [lines[i] for i in shown], (), len(lines))
@@ -52,7 +52,7 @@ def _line(text: str) -> str:
 def _costs(
     attempt: Attempt, query: str, lines: Sequence[str], budget: int
 ) -> tuple[list[int], int]:
-    """The tokens of each line, and how many all may have."""
+    """Return the tokens of each line, and the tokens available for all."""
     if not lines:
         return [], budget
     tokens = LineTokens(attempt.chat)
@@ -72,6 +72,6 @@ def _respond(
     attempt: Attempt, query: str, lines: Sequence[str], hits: tuple[Hit, ...], known: int
 ) -> Response:
     reply = attempt.ask(_messages(query, lines), Answer)
-    # Where nothing was shown there is nothing that it can have used.
+    # If nothing was shown, nothing can have been used.
     used = " ".join(reply.used_memory_fact.split()) if lines else ""
     return Response(reply.answer, used, hits, attempt.usage, known - len(lines))

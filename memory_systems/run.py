@@ -1,4 +1,4 @@
-"""A run of a memory system over the rows of a task: each row is a user of its own."""
+"""Runs of a memory system over the rows of a task; each row has its own user."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from memory_systems.registry import MEMORY_SYSTEMS, build_system, describe_syste
 from memory_systems.store import MemoryStore
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
+from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.errors import UserError
 from recallbed.harness.cause import cause_of
 from recallbed.harness.clean_text import clean_text
@@ -50,11 +51,11 @@ class Task(Generic[R]):
     """What a task adds to a run.
 
     `rows` are its rows by benchmark_id, in file order; `data` describes them in the fingerprint,
-    `settings` whatever else of the task can change a result. `work` does a row with a system that
-    was opened for it and knows nothing yet; its result is JSON, and a SystemFailure fails that row
-    alone. `predictions` makes the prediction rows of a row and its result (official ones for tasks
-    1 and 2). `summarise` computes further keys of the summary from all results. `systems` are
-    memory systems of this task alone, as package.module:Class, by their names here.
+    `settings` everything else of the task that can change a result. `work` processes a row with an
+    empty system; its result is JSON, and a SystemFailure fails only that row. `predictions`
+    returns the prediction rows of a row and its result (official ones for tasks 1 and 2).
+    `summarise` computes further keys of the summary from all results. `systems` are memory systems
+    of this task only, as package.module:Class, by name.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Task(Generic[R]):
 
 
 class TaskRun(ItemExperiment, Generic[R]):
-    """The rows of `task`, each done by a new instance of the memory system of `options`.
+    """The rows of `task`, each processed by a new instance of the memory system of `options`.
 
     Raises UserError for a system, a retriever or a setting that cannot be built.
     """
@@ -86,14 +87,14 @@ class TaskRun(ItemExperiment, Generic[R]):
             )
         self._class_name = task.systems.get(name, name)
         self._models: dict[str, ChatModel] = {}
-        """The chat models that the system or its retriever asks, by name."""
+        """Chat models of the system and its retriever, by name."""
         self.chat = self._model(options.chat_model) if options.chat_model else None
         configurations, self._label = options.retrievers.configurations, options.retrievers.chosen
         run = options.retrievers.context(options.seed, chats=self._model)
         self._configuration = next(c for c in configurations if c.label == self._label)
         self.retriever = build_retrievers(configurations, run)[self._label]
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
-        self._system().close()  # a wrong setting ends the run before it begins
+        self._system().close()  # so that a wrong setting ends the run before it starts
         self.name, self.in_flight = f"{task.name}-{options.system}", options.chat.in_flight
         self.libraries = {"numpy", *self.retriever.libraries}
         self.libraries |= {*self.chat.libraries} if self.chat else set()
@@ -129,11 +130,11 @@ class TaskRun(ItemExperiment, Generic[R]):
     @override
     @contextmanager
     def opened(self, folder: RunFolder) -> Iterator[None]:
-        """Systems keep their memories in a file of the folder meanwhile, not in themselves.
+        """Keep the systems' memories in a file of the folder during the run.
 
-        It is held open: SQLite tidies up whenever a file is left by its last user.
+        The file stays open: SQLite checkpoints it whenever its last user closes it.
         """
-        if not folder.rows:  # it may hold the store of other rows
+        if not folder.rows:  # the folder may hold the store of other rows
             for file in folder.path.glob(f"{STORE}*"):
                 file.unlink()
         path = folder.path / STORE
@@ -151,7 +152,7 @@ class TaskRun(ItemExperiment, Generic[R]):
         return {name: partial(self._do, name) for name in self.task.rows}
 
     def _do(self, name: str) -> Done:
-        """Do one row; what an interrupted run left of it is removed first."""
+        """Process one row; what an interrupted run left of it is removed first."""
         system = self._system()
         result, error = None, None
         try:
@@ -162,7 +163,7 @@ class TaskRun(ItemExperiment, Generic[R]):
             error = str(failure.cause)
         except (UserError, OSError, MemoryError):
             raise
-        except Exception as crash:  # of anyone's class: counted like a failure, in its words
+        except Exception as crash:  # in a user's class: counted as a failure
             error = cause_of(crash)
         finally:
             system.close()
@@ -202,7 +203,7 @@ class TaskRun(ItemExperiment, Generic[R]):
 
     @override
     def cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        """Rows do not say which model their tokens went to: unknown if there are two."""
+        # Rows do not record which model used their tokens: unknown if there are two.
         if not self._models:
             return 0.0
         [first, *others] = self._models.values()
@@ -215,16 +216,16 @@ class TaskRun(ItemExperiment, Generic[R]):
 
 
 def run_task(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]]:
-    """Do every row of `task`; write predictions besides rows and summary.
+    """Process every row of `task`; write predictions in addition to rows and summary.
 
-    Raises UserError for invalid options, BudgetReached, and as `execute`.
+    Raise UserError for invalid options, BudgetReached, and as `execute`.
     """
     with open_chats(options.chat) as chats:
         return execute(TaskRun(options, task, chats), options.run)
 
 
 def plan_task(options: TaskOptions, task: Task[R]) -> Mapping[str, Plan]:
-    """Return what `run_task` would send. Raises UserError for invalid options, and as `plan`."""
+    """Return what `run_task` would send. Raise UserError for invalid options, and as `plan`."""
     with open_chats(replace(options.chat, dry_run=True)) as chats:
         return plan(TaskRun(options, task, chats))
 
@@ -232,7 +233,7 @@ def plan_task(options: TaskOptions, task: Task[R]) -> Mapping[str, Plan]:
 def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]] | None:
     """Run `task` and print a report, or the plans after --dry-run, which returns None.
 
-    With --json stdout holds JSON alone, and the report goes to stderr.
+    With --json stdout has JSON only, and the report goes to stderr.
     """
     if options.chat.dry_run:
         print_plans(plan_task(options, task), options.as_json)
@@ -247,11 +248,11 @@ def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSO
 
 
 def describe_run(summary: Mapping[str, Any]) -> Iterator[str]:
-    """A summary in a few lines."""
+    """Return the report of a summary as lines."""
     models = ", ".join(summary["chat_models"])
     name, rows = summary["task"], summary["rows"]
     if summary["data"]["sample"]:
-        yield "The embedded sample, not AlpsBench: its figures say that all works, and no more"
+        yield SAMPLE_NOTE
     yield f"{name}: {summary['system']} over {summary['retriever']}{models and f', {models}'}"
     yield summary["about"]
     yield f"{rows['attempted']} rows, {rows['done']} done"
@@ -285,7 +286,7 @@ def writable(value: JSON) -> JSON:
 
 
 def ingest_result(system: MemorySystem, operations: Sequence[Operation]) -> dict[str, JSON]:
-    """Return the result of a dialogue: `memory_items` now, oldest first, and its `operations`."""
+    """Return the result of a dialogue: `memory_items`, oldest first, and `operations`."""
     return {
         "memory_items": [item_json(item) for item in system.memories()],
         "operations": operations_json(operations),

@@ -1,8 +1,8 @@
-"""Memories on disk: one SQLite file for all users and processes, with the history of every change.
+"""Persistent store of memories: one SQLite file for all users and processes, with the history.
 
-What an operation changed and the operation itself are stored in one transaction, so that the
-history, replayed, always gives the memories. A write that was acknowledged outlives a kill, a crash
-and a power cut; one that wasn't has changed nothing.
+An operation and its effect are stored in one transaction, so that replaying the history always
+gives the memories. A write that was acknowledged survives a kill, a crash and a power cut; one that
+was not has changed nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recallbed.harness.checksums import check_of
 from recallbed.harness.sqlite_file import IN_MEMORY, Kind, SqliteFile
 
 _OURS = 0x52424D53  # SQLite's application id: "RBMS"
-# A removed memory keeps its row, without an item: its id is never given again.
+# A deleted memory keeps its row without an item, so that its id is never used again.
 _TABLES = """
 CREATE TABLE user (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
@@ -39,7 +39,7 @@ CREATE TABLE operation (
     action TEXT NOT NULL, before TEXT, after TEXT, crc INTEGER, PRIMARY KEY (user, number)
 ) WITHOUT ROWID
 """
-# `held` is the sum of the checks of the memories that a user has, so that a lost one is missed.
+# `held` is the sum of the checks of a user's memories, so that a lost row is noticed.
 _FROM_1 = """
 ALTER TABLE user ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE user ADD COLUMN crc INTEGER;
@@ -60,11 +60,11 @@ _FIELDS = tuple(one.name for one in fields(MemoryItem))
 
 
 class StaleMemory(UserError):
-    """A memory isn't any more what the operation was decided on. Read again and decide anew."""
+    """A memory differs from the `before` of an operation. Read the memories and decide again."""
 
 
 class RepeatedMemory(UserError):
-    """A memory was to be added under an id that the user has, or once had."""
+    """A memory was to be added with an id that the user has or had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HistoryEntry:
 
 
 def memories_after(operations: Iterable[Operation]) -> list[MemoryItem]:
-    """The memories that operations lead to from none, oldest first."""
+    """Return the memories, oldest first, after `operations` on an empty store."""
     items: _Items = {}
     _follow(items, operations)
     return list(items.values())
@@ -96,7 +96,7 @@ _USER = "number, name, operations, ids, held, crc"
 
 
 class _User(NamedTuple):
-    """A row of the table of users, whose check agrees."""
+    """A row of the table of users, with a correct check."""
 
     number: int
     name: str
@@ -106,7 +106,7 @@ class _User(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A memory as it is stored; `item` is None once it was removed."""
+    """A memory as it is stored; `item` is None after a DELETE."""
 
     added: int
     item: str | None
@@ -115,7 +115,7 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class _View:
-    """The memories of the user last asked for, by id, as they were after operation `last`."""
+    """Cache of the memories of the user last read, by id, after operation `last`."""
 
     connection: sqlite3.Connection
     user: int
@@ -124,11 +124,11 @@ class _View:
 
 
 class MemoryStore(SqliteFile):
-    """The store in the file `path`, made where there is none, or in memory; None is in memory.
+    """The store in the file `path`, which is created if missing; None keeps it in memory.
 
-    Safe in threads and processes; pickled by its path. A file that can't be had, is damaged, is
-    something else or comes from another version is a UserError that names it. The time of an
-    operation is the computer's, which may be put back: numbers alone say the order.
+    Safe in threads and processes; pickled by its path. A file that cannot be opened, is damaged, is
+    not a memory store or has another version raises a UserError that names it. The time of an
+    operation is the system clock's, which may be set back; the order is that of the numbers.
     """
 
     kind = Kind(
@@ -140,12 +140,12 @@ class MemoryStore(SqliteFile):
         self._view: _View | None = None
 
     def users(self) -> list[str]:
-        """All who have a history, sorted."""
+        """Return all users with a history, sorted."""
         with self._transaction("BEGIN") as connection:
             return sorted(user.name for user in self._users(connection))
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """By user, sorted: how many memories there are, and how many operations there were."""
+        """Return the number of memories and of operations by user, sorted."""
         found = {}
         with self._transaction("BEGIN") as connection:
             for user in self._users(connection):
@@ -166,12 +166,12 @@ class MemoryStore(SqliteFile):
         return [self._sound_user(row) for row in rows]
 
     def _user(self, connection: sqlite3.Connection, user: str) -> _User | None:
-        """The row of a user; None for one who is not known."""
+        """Return the row of a user; None if unknown."""
         name = json.dumps(user)
         row = connection.execute(f"SELECT {_USER} FROM user WHERE name = ?", [name]).fetchone()
         if row is not None:
             return self._sound_user(row, name)
-        # An index that was damaged would make a user unknown.
+        # A damaged index must not make a user unknown.
         if connection.execute("SELECT 1 FROM user NOT INDEXED WHERE name = ?", [name]).fetchone():
             raise self._damage("its table of users")
         return None
@@ -183,10 +183,10 @@ class MemoryStore(SqliteFile):
         return _User(values[0], json.loads(values[1]), *values[2:])
 
     def memories(self, user: str) -> list[MemoryItem]:
-        """The memories of `user`, oldest first; none for one who isn't known.
+        """Return the memories of `user`, oldest first; none for an unknown user.
 
-        Those of the user last asked for are held in memory. Asked again, the store reads no more
-        than the operations since, whichever process they are of.
+        Those of the user last read are cached. The next call reads only the operations since then,
+        of whichever process.
         """
         with self._transaction("BEGIN") as connection:
             found = self._user(connection, user)
@@ -198,8 +198,8 @@ class MemoryStore(SqliteFile):
                 items = self._items(connection, found)
                 self._view = view = _View(connection, number, last, items)
             elif view.last < last:
-                news = self._entries(connection, found, view.last)
-                _follow(view.items, [entry.operation for entry in news])
+                entries = self._entries(connection, found, view.last)
+                _follow(view.items, [entry.operation for entry in entries])
                 view.last = last
             return list(view.items.values())
 
@@ -217,7 +217,7 @@ class MemoryStore(SqliteFile):
         return items
 
     def history(self, user: str) -> list[HistoryEntry]:
-        """Every operation since the user was first seen, or was cleared, in order."""
+        """Return every operation since the user was created or cleared, in order."""
         with self._transaction("BEGIN") as connection:
             found = self._user(connection, user)
             return [] if found is None else self._entries(connection, found)
@@ -248,13 +248,13 @@ class MemoryStore(SqliteFile):
         ]
 
     def apply(self, user: str, operations: Sequence[Operation]) -> list[Operation]:
-        """Do `operations` in their order, all or none, and give them back with the ids they got.
+        """Apply `operations` in order, all or none; return them with the ids they got.
 
         An ADD without an id gets the user's next, "m1", "m2" and so on; an UPDATE keeps the id of
-        `before`. A NOOP changes nothing and stands in the history. Raises StaleMemory where the
-        `before` of an UPDATE or DELETE isn't what is stored (after the operations before it),
-        RepeatedMemory for an ADD of an id that was ever used, and ValueError for an operation that
-        makes no sense, such as an ADD with a `before`.
+        `before`. A NOOP changes nothing and is kept in the history. Raise StaleMemory if the
+        `before` of an UPDATE or DELETE is not what is stored (after the operations before it),
+        RepeatedMemory for an ADD with an id that was ever used, and ValueError for an invalid
+        operation, such as an ADD with a `before`.
         """
         given = [_sound(operation) for operation in operations]
         if not given:
@@ -278,7 +278,7 @@ class MemoryStore(SqliteFile):
         return done
 
     def clear(self, user: str) -> None:
-        """Forget all about `user`, the history and the ids as well."""
+        """Delete everything about `user`, including the history and the ids."""
         with self._transaction() as connection:
             found = connection.execute(
                 "SELECT number FROM user WHERE name = ?", [json.dumps(user)]
@@ -304,7 +304,7 @@ class MemoryStore(SqliteFile):
 
 
 class _Changing:
-    """A user's counters while operations are done, inside a transaction."""
+    """Applies operations of one user inside a transaction, and holds the user's counters."""
 
     def __init__(
         self, connection: sqlite3.Connection, user: _User, damage: Callable[[str], UserError]
@@ -314,7 +314,7 @@ class _Changing:
         self.time, self._damage = time.time(), damage
 
     def do(self, operation: Operation) -> Operation:
-        """Do one, put it in the history, and give it back with its id."""
+        """Apply an operation and add it to the history; return it with its id."""
         self.operations += 1
         if operation.action is Action.ADD:
             operation = self._add(operation)
@@ -332,12 +332,12 @@ class _Changing:
         assert item is not None
         if item.id is None:
             self.ids += 1
-            while self._find(f"m{self.ids}"):  # one that was given from outside
+            while self._find(f"m{self.ids}"):  # an id that a caller chose
                 self.ids += 1
             item = replace(item, id=f"m{self.ids}")
         elif self._find(item.id):
             raise RepeatedMemory(
-                f"{self.name}: there is or was a memory `{item.id}`. Add it under another id"
+                f"{self.name}: memory `{item.id}` already exists or was deleted. Use another id"
             )
         values = self.number, self.operations, json.dumps(item.id), _stored(item)
         crc = check_of(*values)
@@ -350,10 +350,10 @@ class _Changing:
         assert before is not None
         found = self._find(before.id)
         if found is None or found.item != _stored(before):
-            what = "changed" if found and found.item else "removed" if found else "never there"
+            what = "changed" if found and found.item else "deleted" if found else "never added"
             raise StaleMemory(
-                f"{self.name}: memory `{before.id}` was {what}, so {operation.action} can't be"
-                " done to it. Read the memories again and decide anew"
+                f"{self.name}: memory `{before.id}` was {what}, so {operation.action} cannot be"
+                " applied. Read the memories and decide again"
             )
         after = _stored(operation.after)
         crc = check_of(self.number, found.added, json.dumps(before.id), after)
@@ -364,7 +364,7 @@ class _Changing:
         self.held += (0 if after is None else crc) - found.crc
 
     def _find(self, name: str | None) -> _Found | None:
-        """What is stored under an id, None where there never was anything."""
+        """Return what is stored under an id; None if it was never used."""
         row = self.connection.execute(
             "SELECT user, added, id, item, crc FROM memory WHERE user = ? AND id = ?",
             [self.number, json.dumps(name)],
@@ -379,7 +379,7 @@ class _Changing:
 
 
 def _sound(operation: Operation) -> Operation:
-    """The operation, an UPDATE with its id on both sides; a ValueError for one without sense."""
+    """Return the operation, an UPDATE with its id on both sides; ValueError if it is invalid."""
     before, after = operation.before, operation.after
     if operation.action is Action.UPDATE and before and after and after.id is None:
         operation = replace(operation, after=(after := replace(after, id=before.id)))
@@ -393,14 +393,14 @@ def _sound(operation: Operation) -> Operation:
         case Action.NOOP:
             sound = before == after
     if not sound:
-        raise ValueError(f"an operation without sense: {operation}")
+        raise ValueError(f"invalid operation: {operation}")
     return operation
 
 
 def _stored(item: MemoryItem | None) -> str | None:
-    """An item as JSON, fields without a value left out; equal items give equal text.
+    """Return an item as JSON without empty fields; equal items give equal text.
 
-    All of it is ASCII: half a surrogate pair, which a model may write, is no text to SQLite.
+    All of it is ASCII: SQLite does not accept a lone surrogate, which a model may write.
     """
     if item is None:
         return None

@@ -1,6 +1,6 @@
-"""What most systems share: a persistent store, a search by the retriever, an answer from its hits.
+"""Shared base class of systems with a persistent store, which answer from search results.
 
-A system of one's own needs no more than `ingest`.
+A subclass needs only `ingest`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from typing_extensions import override
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import (
@@ -32,12 +34,12 @@ class StoredSystem(MemorySystem):
     """Keeps its memories in a MemoryStore and answers from the best `k` hits.
 
     At most `budget` tokens of memories are shown for an answer, counted by the chat model.
-    `reply_tokens` bounds each reply, a model's reasoning included; `temperature` none leaves it to
-    the server.
+    `reply_tokens` limits each reply, a model's reasoning included. With `temperature` None the
+    server decides.
     """
 
     prompts: tuple[str, ...] = (RESPOND,)
-    """The names of the prompt files in use."""
+    """Names of the prompt files in use."""
 
     def __init__(
         self,
@@ -53,11 +55,9 @@ class StoredSystem(MemorySystem):
         self.reply_tokens, self.temperature = reply_tokens, temperature
         self.store = MemoryStore(context.store)
 
+    @override
     def settings(self) -> Mapping[str, Any]:
-        """The constructor's, the retriever's, the prompts, and the chat model's context.
-
-        The context is among them because less is shown to a model that holds less.
-        """
+        # The context is part of them: a smaller one shows the model fewer memories.
         chat = self.context.chat
         return {
             **super().settings(),
@@ -66,56 +66,53 @@ class StoredSystem(MemorySystem):
             "context": chat.context if chat else None,
         }
 
+    @override
     def clear(self) -> None:
-        """Forget the user: memories, history and ids."""
         self.store.clear(self.user)
 
+    @override
     def load(self, items: Sequence[MemoryItem]) -> None:
-        """Store `items` in their order. One without an id gets the user's next."""
         self.store.apply(self.user, [Operation(Action.ADD, after=item) for item in items])
 
+    @override
     def memories(self) -> list[MemoryItem]:
-        """The user's memories, oldest first."""
         return self.store.memories(self.user)
 
     def history(self) -> list[HistoryEntry]:
-        """Every operation on the user's memories, in order."""
+        """Return every operation on the user's memories, in order."""
         return self.store.history(self.user)
 
     def apply(
         self, operations: Sequence[Operation], usage: Usage = NOTHING_USED
     ) -> list[Operation]:
-        """Do all of `operations` or none, and give them back with the ids they got.
+        """Apply all of `operations` or none; return them with the ids they got.
 
-        Raises SystemFailure, with the `usage` of the attempt, where another process changed a
-        memory that they rest on.
+        Raise SystemFailure, with the `usage` of the attempt, if another process has changed a
+        memory that they concern.
         """
         try:
             return self.store.apply(self.user, operations)
         except StaleMemory as error:
             raise SystemFailure("memories changed meanwhile", usage) from error
 
+    @override
     def search(self, query: str, k: int) -> list[Hit]:
-        """The best k by (-score, age); texts are distinct, the oldest stands for its like."""
         with self.attempt() as attempt:
             return list(attempt.search(query, self.memories(), k))
 
+    @override
     def respond(self, query: str) -> Response:
-        """Answer from the best hits. Raises UserError where there is no chat model."""
         with self.attempt() as attempt:
             hits = attempt.search(query, self.memories(), self.k)
             return respond_from_hits(attempt, query, hits, self.budget)
 
+    @override
     def close(self) -> None:
-        """Close the store."""
         self.store.close()
 
     @contextmanager
     def attempt(self) -> Iterator[Attempt]:
-        """One dialogue or question, through which the model and the retriever are asked.
-
-        What it took is in `usage` afterwards, whether or not it failed.
-        """
+        """Open an attempt, whose usage is added to `usage` afterwards even if it failed."""
         made = Attempt(self.context, self.reply_tokens, self.temperature)
         try:
             yield made

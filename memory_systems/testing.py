@@ -1,4 +1,4 @@
-"""The contract of a memory system as a test class, for anyone's system, and a spy for a task's.
+"""Contract tests for any memory system, and a system that records its calls.
 
     from memory_systems.testing import MemorySystemContract
 
@@ -6,7 +6,7 @@
         def make(self, context):
             return Mine(context)
 
-pytest finds the methods; each says in its docstring which promise it holds you to.
+pytest finds the methods; each docstring states what is checked.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from memory_systems.base import (
     Action,
@@ -74,9 +76,9 @@ QUERIES = ("what is my dog called", "my bicycle is green", "杭州", "???", "")
 
 
 class BrokenChat(ChatModel):
-    """Passes requests on to a model until it has answered `answers` of them, then breaks.
+    """Forwards requests to a model; after `answers` replies it fails.
 
-    It fails with `cause`, or says that the budget is spent where that is None.
+    It fails with `cause`; if that is None, it raises BudgetReached.
     """
 
     def __init__(self, model: ChatModel, answers: int, cause: Cause | None = Cause.TIMEOUT) -> None:
@@ -84,8 +86,8 @@ class BrokenChat(ChatModel):
         self.name = model.name
         self.broke = False
 
+    @override
     def complete(self, request: Request) -> Reply | Failure:
-        """The model's answer, or the failure."""
         if self._left > 0:
             self._left -= 1
             return self._model.complete(request)
@@ -95,61 +97,61 @@ class BrokenChat(ChatModel):
         return Failure(self._cause, usage=Usage(1, 7, 7))
 
     @property
+    @override
     def context(self) -> int | None:
-        """The model's."""
         return self._model.context
 
+    @override
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """The model's."""
         return self._model.count_tokens(messages)
 
+    @override
     def settings(self) -> Mapping[str, JSON]:
-        """The model's."""
         return self._model.settings()
 
 
 class BrokenRetriever(Retriever):
-    """Fails at every query, and remembers that it was asked."""
+    """Fails at every query; `asked` says whether there was one."""
 
     asked = False
 
+    @override
     def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        """Raises RetrieverError."""
         self.asked = True
         raise RetrieverError("out of order")
 
 
 class Spy(Turns):
-    """`turns` that records all it is given: `--system memory_systems.testing:Spy`.
+    """`turns` that records its calls: `--system memory_systems.testing:Spy`.
 
-    `seen` holds (method, argument) of all instances in the order of the calls; empty it before a
-    run. It answers without a model.
+    `seen` holds (method, argument) of all instances in the order of the calls; clear it before a
+    run. Answers need no model: the first hit is named.
     """
 
     seen: ClassVar[list[tuple[str, Any]]] = []
 
+    @override
     def open(self, user: str) -> None:
-        """Noted."""
         self.seen.append(("open", user))
         super().open(user)
 
+    @override
     def load(self, items: Sequence[MemoryItem]) -> None:
-        """Noted."""
         self.seen.append(("load", tuple(items)))
         super().load(items)
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """Noted."""
         self.seen.append(("ingest", tuple(dialogue)))
         return super().ingest(dialogue)
 
+    @override
     def search(self, query: str, k: int) -> list[Hit]:
-        """Noted."""
         self.seen.append(("search", query))
         return super().search(query, k)
 
+    @override
     def respond(self, query: str) -> Response:
-        """Noted; the first hit is the answer."""
         self.seen.append(("respond", query))
         hits = super().search(query, self.k)
         return Response("I was only listening.", hits[0].item.text if hits else "", tuple(hits))
@@ -159,16 +161,16 @@ class MemorySystemContract(ABC):
     """Subclass it, define `make`, and let pytest run it."""
 
     keeps_loaded = True
-    """Set to False for a system that throws away what is loaded."""
+    """Set to False for a system that ignores what is loaded."""
     persistent = True
-    """Set to False for a system that doesn't keep its memories in the context's store."""
+    """Set to False for a system that does not keep its memories in the context's store."""
 
     @abstractmethod
     def make(self, context: SystemContext) -> MemorySystem:
-        """A fresh instance."""
+        """Return a new instance."""
 
     def chat(self) -> ChatModel | None:
-        """A chat model that answers well, for a system that asks one."""
+        """Return a chat model that answers well, for a system that needs one."""
         return None
 
     @contextmanager
@@ -179,7 +181,7 @@ class MemorySystemContract(ABC):
         retriever: Retriever | None = None,
         chat: ChatModel | None = None,
     ) -> Iterator[MemorySystem]:
-        """A fresh instance that serves `user`, closed at the end."""
+        """Open a new instance for `user`; it is closed at the end."""
         context = SystemContext(retriever or Overlap(), chat or self.chat(), store)
         system = self.make(context)
         system.open(user)
@@ -189,7 +191,7 @@ class MemorySystemContract(ABC):
             system.close()
 
     def test_a_new_user_has_nothing(self) -> None:
-        """No memories, nothing found, and a dialogue of no turns changes nothing."""
+        """No memories, no hits, and an empty dialogue changes nothing."""
         with self.opened() as system:
             assert system.memories() == []
             assert system.search("my dog", 5) == []
@@ -197,7 +199,7 @@ class MemorySystemContract(ABC):
             assert system.memories() == []
 
     def test_what_is_loaded_is_there(self) -> None:
-        """In the order given, every field as it was, each under an id of its own."""
+        """In the order given, with every field unchanged and distinct ids."""
         with self.opened() as system:
             system.load(ITEMS)
             found = system.memories()
@@ -210,7 +212,7 @@ class MemorySystemContract(ABC):
             assert [_without_id(item) for item in found] == list(ITEMS)
 
     def test_operations_replay_to_the_memories(self) -> None:
-        """What `ingest` says it did is what it did, on an empty store and on a full one."""
+        """The operations that `ingest` returns give its memories, from an empty or a full store."""
         with self.opened() as system:
             system.load(ITEMS)
             for dialogue in (DIALOGUE[:2], DIALOGUE, HOSTILE, DIALOGUE):
@@ -219,7 +221,7 @@ class MemorySystemContract(ABC):
                 assert _replayed(before, operations) == system.memories()
 
     def test_search_is_over_the_memories(self) -> None:
-        """At most k of them, best first, equal scores by age, no text twice."""
+        """At most k hits, best first, equal scores by age, distinct texts."""
         with self.opened() as system:
             system.load([*ITEMS, *ITEMS])
             system.ingest(DIALOGUE)
@@ -235,7 +237,7 @@ class MemorySystemContract(ABC):
                     assert all(math.isfinite(hit.score) for hit in hits)
 
     def test_an_answer_changes_no_memory(self) -> None:
-        """An answer has words; without a chat model there is an answer or one line that says so."""
+        """An answer is not blank; without a chat model, an answer or an error of one line."""
         with self.opened() as system:
             system.load(ITEMS)
             before = system.memories()
@@ -250,18 +252,18 @@ class MemorySystemContract(ABC):
             assert system.memories() == before
 
     def test_clearing_forgets(self) -> None:
-        """Afterwards the user is new: the same again leads to the same, ids included."""
+        """Afterwards the user is new: equal inputs give equal memories, ids included."""
         with self.opened() as system:
-            told = []
+            seen = []
             for _ in range(2):
                 system.load(ITEMS)
-                told.append((system.ingest(DIALOGUE), system.memories()))
+                seen.append((system.ingest(DIALOGUE), system.memories()))
                 system.clear()
                 assert system.memories() == []
-            assert told[0] == told[1]
+            assert seen[0] == seen[1]
 
     def test_users_are_kept_apart(self) -> None:
-        """What one user says is neither seen nor cleared for another."""
+        """Memories of one user are neither shown to nor cleared for another."""
         with self.opened() as system:
             system.load(ITEMS)
             system.ingest(DIALOGUE)
@@ -275,18 +277,18 @@ class MemorySystemContract(ABC):
             assert system.memories() == anns
 
     def test_a_second_run_is_the_same(self) -> None:
-        """Equal inputs to two fresh instances: equal operations, memories and hits."""
-        told = []
+        """Equal inputs to two new instances: equal operations, memories and hits."""
+        seen = []
         for _ in range(2):
             with self.opened() as system:
                 system.load(ITEMS)
                 operations = system.ingest(DIALOGUE)
                 hits = [system.search(query, 10) for query in QUERIES]
-                told.append((operations, system.memories(), hits))
-        assert told[0] == told[1]
+                seen.append((operations, system.memories(), hits))
+        assert seen[0] == seen[1]
 
     def test_memories_outlive_the_instance(self, tmp_path: Path) -> None:
-        """Another instance on the same store has them."""
+        """Another instance with the same store has them."""
         if self.persistent:
             store = tmp_path / "memories.sqlite"
             with self.opened(store) as system:
@@ -297,7 +299,7 @@ class MemorySystemContract(ABC):
                 assert system.memories() == before
 
     def test_a_model_that_fails_leaves_the_memories_as_they_were(self) -> None:
-        """At whichever call: a SystemFailure, or a spent budget passed through, and no change."""
+        """At every call: a SystemFailure, or BudgetReached passed through, and no change."""
         chat = self.chat()
         if chat is None:
             return
@@ -336,14 +338,14 @@ class MemorySystemContract(ABC):
                 assert "out of order" in failure.cause
 
     def test_usage_is_handed_over_once(self) -> None:
-        """`take_usage` gives what was used since it was last called."""
+        """`take_usage` returns the usage since its last call."""
         with self.opened() as system:
             system.ingest(DIALOGUE)
             system.take_usage()
             assert system.take_usage() == Usage()
 
     def test_settings_are_json(self) -> None:
-        """They can be written into the run's manifest, and don't change by use."""
+        """They can be written into the run's manifest and do not change with use."""
         with self.opened() as system:
             before = json.dumps(dict(system.settings()), allow_nan=False, sort_keys=True)
             system.ingest(DIALOGUE)
@@ -351,7 +353,7 @@ class MemorySystemContract(ABC):
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
-    """What it gives back, or what it raised."""
+    """Return the result, or the exception."""
     try:
         return work()
     except Exception as error:

@@ -1,8 +1,10 @@
-"""Every user turn is a memory: extraction without a model, and the history as a search index."""
+"""Memory system without a model: every user turn is a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from typing_extensions import override
 
 from memory_systems.base import Action, Operation
 from memory_systems.registry import register_system
@@ -12,10 +14,10 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 
 @register_system("turns")
 class Turns(StoredSystem):
-    """Stores what the user said, turn by turn and word for word."""
+    """Stores every user turn unchanged."""
 
+    @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
-        """An ADD for each user turn, a NOOP for one that is stored already; blank ones are none."""
         known = {item.text: item for item in reversed(self.memories())}
         operations = []
         for number, turn in enumerate(dialogue):

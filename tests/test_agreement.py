@@ -202,8 +202,8 @@ def test_a_verdict_is_read_whole_or_not(
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"item": "a", "verdict": 3}], {}, "--kind grade"),
-        ([{"item": "a", "verdict": True}], {"kind": "grade"}, "--kind binary"),
+        ([{"item": "a", "verdict": 3}], {}, "--scale grade"),
+        ([{"item": "a", "verdict": True}], {"kind": "grade"}, "--scale binary"),
         ([{"item": "a", "verdict": 1}, {"item": "a", "verdict": 1}], {}, "a.jsonl:2.*line 1"),
         ([{"verdict": 1}], {}, "a.jsonl:1.*`item`"),
         ([{"item": "a", "mark": 1}], {}, "no row has the field `verdict`"),
