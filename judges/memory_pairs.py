@@ -8,15 +8,16 @@ Positions in the verdict start at 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
+from typing_extensions import override
 
-from judges.prompt import JudgePrompt, Number, read_prompt
-from judges.verdicts import Judged, Pairs, Verdict
-from judges.voting import Ballot, JudgeQuestion, ask_judge
+from judges.prompt import JudgePrompt, Number
+from judges.verdicts import Judged, Pairs
+from judges.voting import Ballot, Judge, JudgeQuestion
 from recallbed.chat_models.base import ChatModel, Message
 from recallbed.chat_models.fence import one_line
 from recallbed.corpus.records import MemoryItem
@@ -40,36 +41,26 @@ class _Reply(BaseModel):
         return {"pairs": value} if isinstance(value, list) else value
 
 
-class PairJudge:
+class PairJudge(Judge[[Sequence[MemoryItem], Sequence[MemoryItem]], Pairs]):
     """Pairs gold and predicted memories by meaning, one to one.
 
     With several votes a pair is kept if more than half of the valid votes have it, so the result
-    is one to one again. Threads may share an instance.
+    is one to one again. A verdict holds (gold position, predicted position), by gold.
     """
 
     def __init__(self, chat: ChatModel, votes: int = 1) -> None:
-        self._ballot: Ballot[Pairs] = Ballot(chat, votes, _Reply, _common, MAX_TOKENS)
-        self._prompt = read_prompt("memory_pairs.v1")
+        super().__init__(Ballot(chat, votes, _Reply, _common, MAX_TOKENS), "memory_pairs.v1")
 
+    @override
     def question(
         self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
     ) -> JudgeQuestion[Pairs]:
-        """Return the question for a batch. If a side is empty there is no pair and no call."""
-        if not gold_items or not predicted_items:
-            return JudgeQuestion((), lambda answers: Judged((), prompt=self._prompt.identity))
-        messages = _messages(self._prompt, gold_items, predicted_items)
+        [prompt] = self._prompts
+        if not gold_items or not predicted_items:  # no pair is possible, so there is no call
+            return JudgeQuestion((), lambda answers: Judged((), prompt=prompt.identity))
+        messages = _messages(prompt, gold_items, predicted_items)
         read = partial(_clean, len(gold_items), len(predicted_items))
-        return self._ballot.question(self._prompt, messages, read)
-
-    def __call__(
-        self, gold_items: Sequence[MemoryItem], predicted_items: Sequence[MemoryItem]
-    ) -> Verdict[Pairs]:
-        """Return the verdict: pairs (gold position, predicted position), by gold."""
-        return ask_judge(self._ballot.chat, self.question(gold_items, predicted_items))
-
-    def settings(self) -> Mapping[str, Any]:
-        """Return all settings that can change a verdict."""
-        return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
+        return self._ballot.question(prompt, messages, read)
 
 
 def _messages(

@@ -8,15 +8,16 @@ in Chinese if the question is Chinese and in English otherwise. AlpsBench define
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
+from typing_extensions import override
 
 from indexes.language import language_of
-from judges.prompt import JudgePrompt, Number, YesOrNo, is_yes, read_prompt
-from judges.verdicts import MISSING_GRADE, Grades, Judged, Verdict
-from judges.voting import Ballot, JudgeQuestion, Vote, ask_judge, lower_median, majority
+from judges.prompt import Number, YesOrNo, is_yes
+from judges.verdicts import MISSING_GRADE, Grades, Judged
+from judges.voting import Ballot, Judge, JudgeQuestion, Vote, lower_median, majority
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.fence import one_line
 from recallbed.errors import UserError
@@ -24,40 +25,31 @@ from recallbed.errors import UserError
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
 """Persona awareness; preference following, of content and of manner; virtual-reality awareness;
 constraint following; emotional intelligence."""
-_VERSION = "v1"
 
 
-class UsedMemoryJudge:
+class UsedMemoryJudge(Judge[[str, str, str, str], bool]):
     """Judges whether a selected memory was used in an answer or its reason.
 
-    `votes` is the number of votes per item (`judges.voting`). Threads may share an instance.
+    `votes` is the number of votes per item. A blank memory is unused and needs no call.
     """
 
     def __init__(self, chat: ChatModel, votes: int = 1) -> None:
-        self._ballot: Ballot[bool] = Ballot(chat, votes, YesOrNo, majority)
-        self._prompt = read_prompt("used_memory.v1")
+        super().__init__(Ballot(chat, votes, YesOrNo, majority), "used_memory.v1")
 
+    @override
     def question(
         self, query: str, answer: str, reason: str, memory_text: str
     ) -> JudgeQuestion[bool]:
-        """Return the question for a batch. A blank memory is unused and needs no call."""
+        [prompt] = self._prompts
         if not memory_text.strip():
-            return JudgeQuestion((), lambda answers: Judged(False, prompt=self._prompt.identity))
+            return JudgeQuestion((), lambda answers: Judged(False, prompt=prompt.identity))
         material = {
             "USER'S QUESTION": query,
             "SELECTED MEMORY": memory_text,
             "ANSWER": answer,
             "REASON GIVEN FOR IT": reason,
         }
-        return self._ballot.question(self._prompt, self._prompt.messages(material), is_yes)
-
-    def __call__(self, query: str, answer: str, reason: str, memory_text: str) -> Verdict[bool]:
-        """Return the verdict, True for used."""
-        return ask_judge(self._ballot.chat, self.question(query, answer, reason, memory_text))
-
-    def settings(self) -> Mapping[str, Any]:
-        """Return all settings that can change a verdict."""
-        return {**self._ballot.settings(), "prompts": [self._prompt.identity]}
+        return self._ballot.question(prompt, prompt.messages(material), is_yes)
 
 
 class _EmotionReply(BaseModel):
@@ -73,34 +65,31 @@ class _EmotionReply(BaseModel):
         return self
 
 
-class UtilizationJudge:
+class UtilizationJudge(Judge[[str, str, str, Sequence[str]], Any]):
     """Judges answers in one of DIMENSIONS: True for met, or Grades for `ei`.
 
+    `memory_text` is the memory that matters; `others` are further memories, as context.
     With several votes the majority decides, and for each grade the lower median of the votes that
-    give it; a grade that no vote gives is missing and counted. Threads may share an instance.
-    Raises UserError for an unknown dimension.
+    give it; a grade that no vote gives is missing and counted. Raises UserError for an unknown
+    dimension.
     """
 
     def __init__(self, chat: ChatModel, dimension: str, votes: int = 1) -> None:
         if dimension not in DIMENSIONS:
             raise UserError(f"unknown dimension `{dimension}`. Known are {', '.join(DIMENSIONS)}")
         self.dimension = dimension
-        names = ["ei_en", "ei_zh"] if dimension == "ei" else [dimension]
-        self._prompts = {name: read_prompt(f"{name}.{_VERSION}") for name in names}
-        self._ballot: Ballot[Any] = (
-            Ballot(chat, votes, _EmotionReply, _median_grades)
-            if dimension == "ei"
-            else Ballot(chat, votes, YesOrNo, majority)
-        )
+        if dimension == "ei":
+            ballot: Ballot[Any] = Ballot(chat, votes, _EmotionReply, _median_grades)
+            super().__init__(ballot, "ei_en.v1", "ei_zh.v1")
+        else:
+            super().__init__(Ballot(chat, votes, YesOrNo, majority), f"{dimension}.v1")
 
+    @override
     def question(
         self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
     ) -> JudgeQuestion[Any]:
-        """Return the question for a batch (`judges.voting.ask_all`).
-
-        `memory_text` is the memory that matters; `others` are further memories, as context.
-        """
-        prompt = self._prompt(query)
+        chinese = self.dimension == "ei" and language_of(query) == "chinese"
+        prompt = self._prompts[-1 if chinese else 0]
         material = {
             "USER'S QUESTION": query,
             "MEMORY THAT MATTERS HERE": memory_text,
@@ -109,22 +98,6 @@ class UtilizationJudge:
         }
         vote: Vote[Any] = _grades if self.dimension == "ei" else is_yes
         return self._ballot.question(prompt, prompt.messages(material), vote)
-
-    def __call__(
-        self, query: str, answer: str, memory_text: str, others: Sequence[str] = ()
-    ) -> Verdict[Any]:
-        """Return the verdict: Judged[bool], or Judged[Grades] for `ei`."""
-        return ask_judge(self._ballot.chat, self.question(query, answer, memory_text, others))
-
-    def settings(self) -> Mapping[str, Any]:
-        """Return all settings that can change a verdict."""
-        prompts = [prompt.identity for prompt in self._prompts.values()]
-        return {**self._ballot.settings(), "prompts": prompts}
-
-    def _prompt(self, query: str) -> JudgePrompt:
-        if self.dimension != "ei":
-            return self._prompts[self.dimension]
-        return self._prompts["ei_zh" if language_of(query) == "chinese" else "ei_en"]
 
 
 def _grades(reply: _EmotionReply, repairs: Counter[str]) -> Grades:

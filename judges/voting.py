@@ -6,13 +6,14 @@ tied votes are unjudged, never guessed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from judges.prompt import JudgePrompt
+from judges.prompt import JudgePrompt, read_prompt
 from judges.verdicts import TIED, Judged, Unjudged, Verdict
 from recallbed.chat_models.base import ChatModel, Failure, Message, Reply, Request, Usage
 from recallbed.errors import UserError
@@ -21,6 +22,7 @@ from recallbed.harness.failures import Failures, with_reason
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Vote = Callable[[Any, Counter[str]], T]
 VOTE_TEMPERATURE = 0.7
@@ -40,13 +42,11 @@ class JudgeQuestion(Generic[T]):
     read: Callable[[Sequence[Reply | Failure]], Verdict[T]]
 
 
-def ask_judge(chat: ChatModel, question: JudgeQuestion[T]) -> Verdict[T]:
-    """Ask one question. Raise BudgetReached, and UserError such as for a wrong key."""
-    return ask_all(chat, [question])[0]
-
-
 def ask_all(chat: ChatModel, questions: Sequence[JudgeQuestion[T]]) -> list[Verdict[T]]:
-    """Ask many questions in one batch; return one verdict each, in order."""
+    """Ask many questions in one batch; return one verdict each, in order.
+
+    Raise BudgetReached, and UserError such as for a wrong key.
+    """
     answers = chat.complete_all([r for question in questions for r in question.requests])
     verdicts, at = [], 0
     for question in questions:
@@ -122,6 +122,26 @@ class Ballot(Generic[T]):
         if value is None:
             return Unjudged(TIED, raw, usage, tuple(votes), self.chat.name, prompt)
         return Judged(value, raw, tuple(votes), usage, self.chat.name, prompt, dict(repairs))
+
+
+class Judge(ABC, Generic[P, T]):
+    """Base of judges. Threads may share an instance."""
+
+    def __init__(self, ballot: Ballot[T], *prompts: str) -> None:
+        self._ballot, self._prompts = ballot, [read_prompt(name) for name in prompts]
+
+    @abstractmethod
+    def question(self, *args: P.args, **kwargs: P.kwargs) -> JudgeQuestion[T]:
+        """Return the question about one item, for `ask_all`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Verdict[T]:
+        """Return the verdict on one item. Raise as `ask_all` does."""
+        return ask_all(self._ballot.chat, [self.question(*args, **kwargs)])[0]
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return all settings that can change a verdict."""
+        prompts = [prompt.identity for prompt in self._prompts]
+        return {**self._ballot.settings(), "prompts": prompts}
 
 
 def majority(votes: Sequence[T]) -> T | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from recallbed.chat_models.base import ChatModel, Message
 from recallbed.chat_models.fence import one_line
@@ -31,7 +31,7 @@ def room(chat: ChatModel, frame: Sequence[Message], reply_tokens: int, budget: i
     return max(min(budget, chat.context - chat.count_tokens(frame) - reply_tokens), 0)
 
 
-def best_within(costs: Iterable[int], budget: int) -> list[int]:
+def best_within(costs: Sequence[int], budget: int) -> list[int]:
     """Return the positions that fit, taken in order; one that does not fit is left out whole."""
     taken, spent = [], 0
     for position, cost in enumerate(costs):

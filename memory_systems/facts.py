@@ -94,8 +94,9 @@ def _numbers(value: Any) -> list[int]:
     return [n for n in listed if isinstance(n, int) and not isinstance(n, bool)]
 
 
+# The docstrings of reply models are in the schema that a chat model is sent: they stay as they are.
 class Fact(BaseModel):
-    """One fact about the user; `evidence` holds numbers of utterances."""
+    """One thing learned about the user; `evidence` are numbers of utterances."""
 
     text: Annotated[
         str, BeforeValidator(lambda value: plain(value) if isinstance(value, str) else value)
@@ -125,7 +126,7 @@ class Fact(BaseModel):
 
 
 class Facts(BaseModel):
-    """Reply to the extraction prompt. A bare list is read as the list of facts."""
+    """The reply to the extraction prompt. A bare list is taken as the list of facts."""
 
     facts: list[Fact]
 

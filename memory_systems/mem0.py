@@ -32,7 +32,7 @@ def _upper(value: Any) -> Any:
 
 
 class Decision(BaseModel):
-    """Reply to the decision prompt. `memory` is a label as it was shown, from 1."""
+    """The reply to the decision prompt. `memory` is a label from 1 as it was shown."""
 
     action: Annotated[Literal["ADD", "UPDATE", "DELETE", "NOOP"], BeforeValidator(_upper)]
     memory: int | None = None

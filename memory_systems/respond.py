@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from memory_systems.attempt import Attempt
 from memory_systems.base import Hit, Response
-from memory_systems.budget import LineTokens, best_within, newest_within, room
+from memory_systems.budget import LineTokens, room
 from recallbed.chat_models import Message, PromptFile, fence_for, harmless, one_line
 
 RESPOND = "respond.v1"
@@ -23,41 +23,34 @@ def _not_blank(text: str) -> str:
 
 
 class Answer(BaseModel):
-    """Reply to the prompt. A null `used_memory_fact` is "" (none)."""
+    """The reply to the prompt. A used memory that is null is none."""
 
     answer: Annotated[str, AfterValidator(_not_blank)]
     used_memory_fact: Annotated[str, BeforeValidator(lambda value: value or "")]
 
 
-def respond_from_hits(attempt: Attempt, query: str, hits: Sequence[Hit], budget: int) -> Response:
-    """Answer from `hits`, best first. Those that do not fit into `budget` are left out whole."""
-    lines = [_line(hit.item.text) for hit in hits]
-    shown = best_within(*_costs(attempt, query, lines, budget))
-    return _respond(attempt, query, [lines[i] for i in shown], tuple(hits), len(lines))
-
-
-def respond_from_history(
-    attempt: Attempt, query: str, texts: Sequence[str], budget: int
+def respond_from(
+    attempt: Attempt,
+    query: str,
+    texts: Sequence[str],
+    budget: int,
+    fit: Callable[[Sequence[int], int], Iterable[int]],
+    hits: tuple[Hit, ...] = (),
 ) -> Response:
-    """Answer from `texts`, oldest first; the oldest are left out if `budget` is exceeded."""
-    lines = list(map(_line, texts))
-    shown = newest_within(*_costs(attempt, query, lines, budget))
-    return _respond(attempt, query, [lines[i] for i in shown], (), len(lines))
+    """Answer from those of `texts` that `fit` chooses within `budget` tokens.
 
-
-def _line(text: str) -> str:
-    return f"- {one_line(text)}"
-
-
-def _costs(
-    attempt: Attempt, query: str, lines: Sequence[str], budget: int
-) -> tuple[list[int], int]:
-    """Return the tokens of each line, and the tokens available for all."""
-    if not lines:
-        return [], budget
-    tokens = LineTokens(attempt.chat)
-    frame = _messages(query, [])
-    return [*map(tokens, lines)], room(attempt.chat, frame, attempt.reply_tokens, budget)
+    `fit` maps the tokens of each text and the tokens available to positions.
+    """
+    lines = [f"- {one_line(text)}" for text in texts]
+    shown: list[str] = []
+    if lines:
+        costs = [*map(LineTokens(attempt.chat), lines)]
+        available = room(attempt.chat, _messages(query, []), attempt.reply_tokens, budget)
+        shown = [lines[i] for i in fit(costs, available)]
+    reply = attempt.ask(_messages(query, shown), Answer)
+    # If nothing was shown, nothing can have been used.
+    used = " ".join(reply.used_memory_fact.split()) if shown else ""
+    return Response(reply.answer, used, hits, attempt.usage, len(lines) - len(shown))
 
 
 def _messages(query: str, lines: Sequence[str]) -> tuple[Message, ...]:
@@ -66,12 +59,3 @@ def _messages(query: str, lines: Sequence[str]) -> tuple[Message, ...]:
     return PromptFile.load("memory_systems", RESPOND).fill(
         rule=fence.rule, data=data, query=harmless(query)
     )
-
-
-def _respond(
-    attempt: Attempt, query: str, lines: Sequence[str], hits: tuple[Hit, ...], known: int
-) -> Response:
-    reply = attempt.ask(_messages(query, lines), Answer)
-    # If nothing was shown, nothing can have been used.
-    used = " ".join(reply.used_memory_fact.split()) if lines else ""
-    return Response(reply.answer, used, hits, attempt.usage, known - len(lines))

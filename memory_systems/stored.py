@@ -21,7 +21,8 @@ from memory_systems.base import (
     SystemContext,
     SystemFailure,
 )
-from memory_systems.respond import RESPOND, respond_from_hits
+from memory_systems.budget import best_within
+from memory_systems.respond import RESPOND, respond_from
 from memory_systems.store import HistoryEntry, MemoryStore, StaleMemory
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.chat_models.prompt_file import PromptFile
@@ -104,7 +105,8 @@ class StoredSystem(MemorySystem):
     def respond(self, query: str) -> Response:
         with self.attempt() as attempt:
             hits = attempt.search(query, self.memories(), self.k)
-            return respond_from_hits(attempt, query, hits, self.budget)
+            texts = [hit.item.text for hit in hits]
+            return respond_from(attempt, query, texts, self.budget, best_within, hits)
 
     @override
     def close(self) -> None:

@@ -177,15 +177,16 @@ class MemorySystemContract(ABC):
     def opened(
         self,
         store: Path | None = None,
-        user: str = "ann",
+        load: Sequence[MemoryItem] = (),
         retriever: Retriever | None = None,
         chat: ChatModel | None = None,
     ) -> Iterator[MemorySystem]:
-        """Open a new instance for `user`; it is closed at the end."""
+        """Open a new instance for the user "ann" with memories; it is closed at the end."""
         context = SystemContext(retriever or Overlap(), chat or self.chat(), store)
         system = self.make(context)
-        system.open(user)
+        system.open("ann")
         try:
+            system.load(load)
             yield system
         finally:
             system.close()
@@ -200,8 +201,7 @@ class MemorySystemContract(ABC):
 
     def test_what_is_loaded_is_there(self) -> None:
         """In the order given, with every field unchanged and distinct ids."""
-        with self.opened() as system:
-            system.load(ITEMS)
+        with self.opened(load=ITEMS) as system:
             found = system.memories()
             if not self.keeps_loaded:
                 assert found == []
@@ -213,8 +213,7 @@ class MemorySystemContract(ABC):
 
     def test_operations_replay_to_the_memories(self) -> None:
         """The operations that `ingest` returns give its memories, from an empty or a full store."""
-        with self.opened() as system:
-            system.load(ITEMS)
+        with self.opened(load=ITEMS) as system:
             for dialogue in (DIALOGUE[:2], DIALOGUE, HOSTILE, DIALOGUE):
                 before = system.memories()
                 operations = system.ingest(dialogue)
@@ -222,8 +221,7 @@ class MemorySystemContract(ABC):
 
     def test_search_is_over_the_memories(self) -> None:
         """At most k hits, best first, equal scores by age, distinct texts."""
-        with self.opened() as system:
-            system.load([*ITEMS, *ITEMS])
+        with self.opened(load=[*ITEMS, *ITEMS]) as system:
             system.ingest(DIALOGUE)
             items = system.memories()
             for query in QUERIES:
@@ -238,8 +236,7 @@ class MemorySystemContract(ABC):
 
     def test_an_answer_changes_no_memory(self) -> None:
         """An answer is not blank; without a chat model, an answer or an error of one line."""
-        with self.opened() as system:
-            system.load(ITEMS)
+        with self.opened(load=ITEMS) as system:
             before = system.memories()
             answer = _outcome(lambda: system.respond("what is my bicycle like?"))
             if isinstance(answer, Response):
@@ -264,8 +261,7 @@ class MemorySystemContract(ABC):
 
     def test_users_are_kept_apart(self) -> None:
         """Memories of one user are neither shown to nor cleared for another."""
-        with self.opened() as system:
-            system.load(ITEMS)
+        with self.opened(load=ITEMS) as system:
             system.ingest(DIALOGUE)
             anns = system.memories()
             system.open("ben")
@@ -280,8 +276,7 @@ class MemorySystemContract(ABC):
         """Equal inputs to two new instances: equal operations, memories and hits."""
         seen = []
         for _ in range(2):
-            with self.opened() as system:
-                system.load(ITEMS)
+            with self.opened(load=ITEMS) as system:
                 operations = system.ingest(DIALOGUE)
                 hits = [system.search(query, 10) for query in QUERIES]
                 seen.append((operations, system.memories(), hits))
@@ -291,8 +286,7 @@ class MemorySystemContract(ABC):
         """Another instance with the same store has them."""
         if self.persistent:
             store = tmp_path / "memories.sqlite"
-            with self.opened(store) as system:
-                system.load(ITEMS)
+            with self.opened(store, load=ITEMS) as system:
                 system.ingest(DIALOGUE)
                 before = system.memories()
             with self.opened(store) as system:
@@ -306,8 +300,7 @@ class MemorySystemContract(ABC):
         for cause in (Cause.TIMEOUT, None):
             for answers in range(100):
                 broken = BrokenChat(chat, answers, cause)
-                with self.opened(chat=broken) as system:
-                    system.load(ITEMS)
+                with self.opened(chat=broken, load=ITEMS) as system:
                     before = system.memories()
                     system.take_usage()
                     outcome = _outcome(lambda: system.ingest(DIALOGUE))
@@ -325,8 +318,7 @@ class MemorySystemContract(ABC):
     def test_a_retriever_that_fails_leaves_the_memories_as_they_were(self) -> None:
         """A SystemFailure with the retriever's cause, in a search and in a dialogue."""
         retriever = BrokenRetriever()
-        with self.opened(retriever=retriever) as system:
-            system.load(ITEMS)
+        with self.opened(retriever=retriever, load=ITEMS) as system:
             before = system.memories()
             outcome = _outcome(lambda: system.ingest(DIALOGUE))
             if retriever.asked:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.statistics import Bootstrap
 from judges.agreement import app, compare_raters, describe_agreement
 from judges.summary import cohen_kappa, f1, quadratic_kappa, spearman
 from judges.verdict_file import Kind, VerdictFile, read_verdicts
@@ -87,8 +88,6 @@ def test_intervals_are_percentiles_of_the_measure_on_resampled_items(kind: Kind)
     a = rng.integers(0, 2 if kind == "binary" else 5, 30)
     b = np.where(rng.random(30) < 0.7, a, a[::-1])
     found = compare_raters(file_of(a.tolist()), file_of(b.tolist()), kind)
-    from analysis.statistics import Bootstrap
-
     items = sorted(map(str, range(30)))
     order = np.array([int(item) for item in items])
     values = []
@@ -146,10 +145,8 @@ def test_a_measure_without_spread_has_no_interval_that_pretends_certainty() -> N
 
 
 def test_resamples_without_the_measure_are_counted() -> None:
-    found = compare_raters(file_of([0, 1, 1, 1]), file_of([0, 1, 1, 0]), "binary")["measures"][
-        "kappa"
-    ]
-    assert 0 < found["undefined_resamples"] < 10_000
+    found = compare_raters(file_of([0, 1, 1, 1]), file_of([0, 1, 1, 0]), "binary")
+    assert 0 < found["measures"]["kappa"]["undefined_resamples"] < 10_000
 
 
 def test_unjudged_items_have_their_own_counts() -> None:
@@ -162,15 +159,9 @@ def test_unjudged_items_have_their_own_counts() -> None:
 
 
 def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
-    a = write_lines(
-        tmp_path / "a.jsonl",
-        [
-            {"item": "1", "verdict": "CORRECT"},
-            {"item": "2", "verdict": "INCORRECT"},
-            {"item": "3", "verdict": "not correct"},
-        ],
-    )
-    found = read_verdicts(a)
+    said = {"1": "CORRECT", "2": "INCORRECT", "3": "not correct"}
+    rows = [{"item": item, "verdict": verdict} for item, verdict in said.items()]
+    found = read_verdicts(write_lines(tmp_path / "a.jsonl", rows))
     assert found.labels == {"1": 1, "2": 0}
     assert found.unjudged == {"3": "not a verdict"}
     assert found.unreadable == [(3, '"not correct"')]
@@ -192,9 +183,8 @@ def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
 def test_a_verdict_is_read_whole_or_not(
     tmp_path: Path, value: object, kind: Kind, label: int | None
 ) -> None:
-    found = read_verdicts(
-        write_lines(tmp_path / "a.jsonl", [{"item": 1, "verdict": value}]), kind=kind
-    )
+    path = write_lines(tmp_path / "a.jsonl", [{"item": 1, "verdict": value}])
+    found = read_verdicts(path, kind=kind)
     assert found.labels.get("1") == label
     assert ("1" in found.unjudged) == (label is None)
 

@@ -1,4 +1,4 @@
-"""The judges against a real socket, and the recorded judge's items. Texts are invented."""
+"""Judges against a real socket, and the recorded judge items. Texts are invented."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,22 @@ import judges
 from indexes.language import language_of
 from judges.agreement import app as agreement
 from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
-from judges.prompt import read_prompt
+from judges.prompt import YesOrNo, read_prompt
 from judges.recorded import app, as_rows, counts, read_recorded, recorded_files
 from judges.summary import rate
 from judges.utilization import DIMENSIONS, UsedMemoryJudge, UtilizationJudge
 from judges.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
 from judges.voting import ask_all, lower_median, majority
-from recallbed.chat_models import Budget, BudgetReached, DryRun, ReplyCache, Usage
+from recallbed.chat_models import (
+    Budget,
+    BudgetReached,
+    Cause,
+    DryRun,
+    Failure,
+    Reply,
+    ReplyCache,
+    Usage,
+)
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
@@ -37,6 +47,7 @@ from tests.kit import ROOT, run, run_json, write_lines
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 JSON = Any
+EMOTION = partial(UtilizationJudge, dimension="ei")
 YES, NO = {"evidence": "it says so", "verdict": "yes"}, {"evidence": "nothing", "verdict": "no"}
 GRADES = {"evidence": "kind words", "resonation": 3, "expression": 4, "reception": 2}
 PROMPTS = {
@@ -62,6 +73,12 @@ def pair(gold: JSON, predicted: JSON) -> JSON:
 
 def items(*texts: str) -> list[MemoryItem]:
     return [MemoryItem(text) for text in texts]
+
+
+def judged(make: Callable[[Any], Any], reply: JSON, *texts: Any, behaviour: str = "perfect") -> Any:
+    """Return the verdict of a judge on these texts if the model gives this reply."""
+    with scripted_server(lambda call: reply, behaviour) as server, model(server) as chat:
+        return make(chat)(*texts)
 
 
 def judge_all(chat: Any, judge: UsedMemoryJudge, answers: list[str]) -> list[Any]:
@@ -130,9 +147,7 @@ def test_emotional_intelligence_has_prompts_for_chinese_and_for_the_rest(
     query: str, prompt: str
 ) -> None:
     assert (language_of(query) == "chinese") == (prompt == "ei_zh")
-    with scripted_server(lambda call: GRADES) as server, model(server) as chat:
-        found = UtilizationJudge(chat, "ei")(query, "加油！", "Has a wife")
-    assert isinstance(found, Judged)
+    found = judged(EMOTION, GRADES, query, "加油！", "Has a wife")
     assert found.value == Grades(3, 4, 2)
     assert found.prompt.startswith(f"{prompt}.v1#")
 
@@ -181,14 +196,10 @@ def test_what_cant_be_asked_is_a_users_mistake() -> None:
 )
 def test_a_verdict_is_a_whole_value(said: JSON, value: bool | None) -> None:
     reply = {"evidence": "e", "verdict": said}
-    with scripted_server(lambda call: reply) as server, model(server) as chat:
-        found = UsedMemoryJudge(chat)("Tea?", "Yes, yes.", "correct", "Likes tea")
+    found = judged(UsedMemoryJudge, reply, "Tea?", "Yes, yes.", "correct", "Likes tea")
     if value is None:
-        assert isinstance(found, Unjudged)
-        assert found.cause == "reply violates the schema"
-        assert found.usage.calls == 3
+        assert (found.cause, found.usage.calls) == ("reply violates the schema", 3)
     else:
-        assert isinstance(found, Judged)
         assert found.value is value
 
 
@@ -216,14 +227,10 @@ def test_a_verdict_without_evidence_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("grade", [0, 6, 3.5, True, "four", -1, [3], "5"])
 def test_a_grade_is_a_whole_number_from_1_to_5_quoted_or_not(grade: JSON) -> None:
-    reply = {**GRADES, "reception": grade}
-    with scripted_server(lambda call: reply) as server, model(server) as chat:
-        found = UtilizationJudge(chat, "ei")("q", "a", "m")
+    found = judged(EMOTION, {**GRADES, "reception": grade}, "q", "a", "m")
     if grade == "5":
-        assert isinstance(found, Judged)
         assert found.value == Grades(3, 4, 5)
     else:
-        assert isinstance(found, Unjudged)
         assert found.cause == "reply violates the schema"
 
 
@@ -262,10 +269,7 @@ def test_a_reply_that_cant_be_used_is_unjudged_never_right_or_wrong(
 
 @pytest.mark.parametrize("behaviour", ["prose around", "echo", "reasoning first", "usage missing"])
 def test_a_verdict_amid_other_text_is_read(behaviour: str) -> None:
-    with scripted_server(lambda call: NO, behaviour) as server, model(server) as chat:
-        found = UsedMemoryJudge(chat)("q", "a", "r", "m")
-    assert isinstance(found, Judged)
-    assert found.value is False
+    assert judged(UsedMemoryJudge, NO, "q", "a", "r", "m", behaviour=behaviour).value is False
 
 
 def test_nothing_to_ask_costs_nothing() -> None:
@@ -290,6 +294,9 @@ def test_nothing_to_ask_costs_nothing() -> None:
 # Pairs
 
 
+ABC, XY = items("a", "b", "c"), items("x", "y")
+
+
 @pytest.mark.parametrize(
     ("pairs", "value", "repairs"),
     [
@@ -302,40 +309,22 @@ def test_nothing_to_ask_costs_nothing() -> None:
     ],
 )
 def test_pairs_are_one_to_one_by_stated_repairs(pairs: JSON, value: JSON, repairs: JSON) -> None:
-    """A number off the list never wraps around to its end."""
-    with scripted_server(lambda call: {"pairs": pairs}) as server, model(server) as chat:
-        found = PairJudge(chat)(items("a", "b", "c"), items("x", "y"))
-    assert isinstance(found, Judged)
-    assert (found.value, found.repairs) == (value, repairs)
-
-
-def test_a_bare_list_of_pairs_will_do() -> None:
-    with scripted_server(lambda call: json.dumps([pair(1, 1)])) as server, model(server) as chat:
-        found = PairJudge(chat)(items("a"), items("x"))
-    assert isinstance(found, Judged)
-    assert found.value == ((0, 0),)
+    """A number off the list never wraps around to its end; a bare list of pairs is accepted."""
+    for reply in ({"pairs": pairs}, json.dumps(pairs)):
+        found = judged(PairJudge, reply, ABC, XY)
+        assert (found.value, found.repairs) == (value, repairs)
 
 
 @pytest.mark.parametrize("number", [True, None, "first", 1.5, [1]])
 def test_a_label_that_is_no_number_is_no_pair(number: JSON) -> None:
-    reply = {"pairs": [pair(number, 1)]}
-    with scripted_server(lambda call: reply) as server, model(server) as chat:
-        found = PairJudge(chat)(items("a"), items("x"))
-    assert isinstance(found, Unjudged)
+    assert isinstance(judged(PairJudge, {"pairs": [pair(number, 1)]}, ABC, XY), Unjudged)
 
 
-@pytest.mark.parametrize("behaviour", ["duplicated", "out of range"])
-def test_pairs_survive_repeats_and_strangers(behaviour: str) -> None:
-    def answer(call: Call) -> JSON:
-        return {"pairs": [pair(2, 1), pair(1, 2)]}
-
-    with scripted_server(answer, behaviour) as server, model(server) as chat:
-        found = PairJudge(chat)(items("a", "b"), items("x", "y"))
-    if behaviour == "duplicated":
-        assert isinstance(found, Judged)
-        assert (found.value, found.repairs) == (((0, 1), (1, 0)), {REPEATED: 1})
-    else:  # bare numbers among the pairs
-        assert isinstance(found, Unjudged)
+def test_repeated_pairs_are_counted_and_bare_numbers_among_them_are_no_verdict() -> None:
+    reply = {"pairs": [pair(2, 1), pair(1, 2)]}
+    found = judged(PairJudge, reply, ABC, XY, behaviour="duplicated")
+    assert (found.value, found.repairs) == (((0, 1), (1, 0)), {REPEATED: 1})
+    assert isinstance(judged(PairJudge, reply, ABC, XY, behaviour="out of range"), Unjudged)
 
 
 def test_memories_are_numbered_lines_with_their_label_and_never_their_id() -> None:
@@ -385,11 +374,9 @@ def test_the_majority_decides_and_a_tie_is_unjudged(
     assert found.usage.calls == len(found.raw) == len(said)
     assert Counter(found.votes) == Counter(vote == "yes" for vote in said)
     assert disagreed(found) is differ
-    if value is None:
-        assert isinstance(found, Unjudged)
-        assert found.cause == "the votes are tied"
+    if isinstance(found, Unjudged):
+        assert (value, found.cause) == (None, "the votes are tied")
     else:
-        assert isinstance(found, Judged)
         assert found.value is value
 
 
@@ -405,8 +392,6 @@ def test_votes_that_failed_decide_nothing_and_half_is_too_few() -> None:
     with voting("yes") as (_, chat):
         judge = UsedMemoryJudge(chat, 4)
         question = judge.question("q", "a", "r", "m")
-    from judges.prompt import YesOrNo
-    from recallbed.chat_models import Cause, Failure, Reply
 
     def reply(word: str) -> Reply:
         return Reply("{}", YesOrNo.model_validate({"evidence": "", "verdict": word}), Usage(1))
@@ -538,9 +523,7 @@ def test_rate_limits_are_no_wrong_answers() -> None:
     assert found.as_json()["coverage"] == 0.7
 
 
-def test_all_failing_is_no_score_and_exit_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_all_failing_is_no_score_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     with scripted_server(lambda call: YES, "status 429") as server, model(server) as chat:
         found = rate(judge_all(chat, UsedMemoryJudge(chat), [f"answer {i}" for i in range(10)]))
     assert (found.score, found.coverage) == (None, 0.0)
@@ -549,17 +532,13 @@ def test_all_failing_is_no_score_and_exit_2(
     with pytest.raises(SystemExit) as stop, one_line_errors():
         found.require("answers.jsonl")
     assert stop.value.code == 2
-    told = capsys.readouterr().err
-    assert "answers.jsonl" in told
-    assert "rate limited 10" in told
-    assert told.count("\n") == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "answers.jsonl" in line
+    assert "rate limited 10" in line
 
 
 def test_a_missing_grade_is_counted_and_the_others_stay() -> None:
-    reply = {**GRADES, "reception": None}
-    with scripted_server(lambda call: reply) as server, model(server) as chat:
-        found = UtilizationJudge(chat, "ei", votes=3)("q", "a", "m")
-    assert isinstance(found, Judged)
+    found = judged(partial(EMOTION, votes=3), {**GRADES, "reception": None}, "q", "a", "m")
     assert found.value == Grades(3, 4, None)
     assert found.value.mean == 3.5
     assert found.repairs == {"a grade is missing": 3}
@@ -568,8 +547,7 @@ def test_a_missing_grade_is_counted_and_the_others_stay() -> None:
 
 def test_no_grade_at_all_is_no_verdict() -> None:
     nothing = dict.fromkeys(("resonation", "expression", "reception"))
-    with scripted_server(lambda call: {**GRADES, **nothing}) as server, model(server) as chat:
-        assert isinstance(UtilizationJudge(chat, "ei")("q", "a", "m"), Unjudged)
+    assert isinstance(judged(EMOTION, {**GRADES, **nothing}, "q", "a", "m"), Unjudged)
 
 
 def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
@@ -793,31 +771,22 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
         {"gold_id": g, "pred_id": p, "ok": ok}
         for g, p, ok in (("m1", "p1", True), ("m2", "p1", True), ("m3", "p2", False))
     ]
-    lines = [
-        json.dumps(recorded_row()),
+    pairs_of = {"canonical_id": "7", "session_id": "s", "judge_output": {"pair_reviews": reviews}}
+    grades = {"resonation": 1, "expression": 6, "reception": 2}
+    rows = [
+        recorded_row(),
         "{not json",
-        json.dumps(recorded_row(judge_output={"score": 2})),
-        json.dumps(recorded_row(judge_output={"score": True})),
-        json.dumps(recorded_row(task="task9")),
-        json.dumps(recorded_row(judge_output=None)),
-        json.dumps(
-            recorded_row(
-                task="task1",
-                canonical_id="7",
-                session_id="s",
-                judge_output={"pair_reviews": reviews},
-            )
-        ),
-        json.dumps(recorded_row(task="task3", judge_output={"used_memory": "not true"})),
-        json.dumps(
-            recorded_row(
-                task="task4/ability5",
-                judge_output=[{"resonation": 1, "expression": 6, "reception": 2}],
-            )
-        ),
-        json.dumps(recorded_row(task="task4/ability5", judge_output=[])),
+        recorded_row(judge_output={"score": 2}),
+        recorded_row(judge_output={"score": True}),
+        recorded_row(task="task9"),
+        recorded_row(judge_output=None),
+        recorded_row(task="task1", **pairs_of),
+        recorded_row(task="task3", judge_output={"used_memory": "not true"}),
+        recorded_row(task="task4/ability5", judge_output=[grades]),
+        recorded_row(task="task4/ability5", judge_output=[]),
     ]
     path = tmp_path / "items.jsonl"
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     found = read_recorded(path)
     assert [line for line, _ in found.faults] == [2, 3, 4, 5, 8, 9, 10]
@@ -835,15 +804,14 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
     assert counts(found)["repairs"] == {"memory paired twice": 1}
 
 
-def test_recorded_pairs_of_tasks_1_and_2_can_be_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["task1", "task2"])
+def test_recorded_pairs_can_be_compared(tmp_path: Path, task: str) -> None:
     reviews = [{"gold_id": f"m{i}", "pred_id": f"p{i}", "ok": i < 2} for i in range(4)]
-    for task in ("task1", "task2"):
-        source, out = tmp_path / f"{task}.jsonl", tmp_path / f"{task}.out.jsonl"
-        row = recorded_row(task=task, session_id="s", judge_output={"pair_reviews": reviews})
-        source.write_text(json.dumps(row) + "\n")
-        assert run(app, source, "--out", out).exit_code == 0
-        found = run_json(agreement, out, out)
-        assert (found["n"], found["confusion"]) == (4, [[2, 0], [0, 2]])
+    row = recorded_row(task=task, session_id="s", judge_output={"pair_reviews": reviews})
+    source, out = write_lines(tmp_path / "items.jsonl", [row]), tmp_path / "out.jsonl"
+    run(app, source, "--out", out, code=0)
+    found = run_json(agreement, out, out)
+    assert (found["n"], found["confusion"]) == (4, [[2, 0], [0, 2]])
 
 
 def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> None:

@@ -70,17 +70,22 @@ def exact(gold: list[MemoryItem], predicted: list[MemoryItem]) -> tuple[float, f
     return coverage(len(pairs), len(predicted), len(gold))
 
 
-def test_exact_of_empty_lists() -> None:
-    assert exact([], []) == (1, 1, 1)
-    assert exact([TEA], []) == (0, 0, 0)
-    assert exact([], [TEA]) == (0, 0, 0)
-
-
-def test_exact_counts_repeats_as_often_as_they_stand_on_both_sides() -> None:
-    """Multisets: three against two make two pairs, never three and never one."""
-    assert exact([TEA] * 3, [TEA] * 2) == pytest.approx((1, 2 / 3, 0.8))
-    assert exact([TEA] * 2, [TEA] * 3) == pytest.approx((2 / 3, 1, 0.8))
-    assert exact([TEA], [TEA, like(text="Likes coffee"), TEA]) == pytest.approx((1 / 3, 1, 0.5))
+@pytest.mark.parametrize(
+    ("gold", "predicted", "expected"),
+    [
+        ([], [], (1, 1, 1)),
+        ([TEA], [], (0, 0, 0)),
+        ([], [TEA], (0, 0, 0)),
+        ([TEA] * 3, [TEA] * 2, (1, 2 / 3, 0.8)),
+        ([TEA] * 2, [TEA] * 3, (2 / 3, 1, 0.8)),
+        ([TEA], [TEA, like(text="Likes coffee"), TEA], (1 / 3, 1, 0.5)),
+    ],
+)
+def test_exact_pairs_are_the_intersection_of_multisets(
+    gold: list[MemoryItem], predicted: list[MemoryItem], expected: tuple[float, float, float]
+) -> None:
+    """Three against two make two pairs, never three and never one."""
+    assert exact(gold, predicted) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("field", ["text", "label", "type", "attitude", "time_scope", "emotion"])
@@ -100,10 +105,7 @@ def test_exact_ignores_case_white_space_and_all_other_fields() -> None:
     )  # fmt: skip
     assert exact([TEA], [other]) == (1, 1, 1)
     assert exact([TEA], [like(text="Likes green tea.")]) == (0, 0, 0)  # punctuation counts
-
-
-def test_exact_takes_unknown_types_as_they_are() -> None:
-    odd = like(type="implied")
+    odd = like(type="implied")  # not in the taxonomy
     assert exact([odd], [odd]) == (1, 1, 1)
     assert exact([odd], [like(type="indirect")]) == (0, 0, 0)
 
@@ -235,13 +237,10 @@ def test_figures_are_means_over_sessions_and_pooled_counts_stand_beside_them() -
     assert found["intervals"]["algorithmic_score"]["high"] == pytest.approx(100)
 
 
-def test_nothing_to_find_and_nothing_predicted_is_perfect_in_every_figure() -> None:
+def test_empty_lists_are_perfect_in_every_figure_and_no_session_has_none() -> None:
     found = figures([SessionPairs("a", (), (), ())], graded=True).to_json()
     assert [found[k] for k in ("precision", "recall", "f1", "pair_score")] == [1, 1, 1, 1]
     assert found["algorithmic_score"] == 100
-
-
-def test_no_session_no_figure() -> None:
     found = figures([], graded=True).to_json()
     assert found["sessions"] == 0
     assert found["precision"] is found["f1"] is found["algorithmic_score"] is None

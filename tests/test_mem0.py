@@ -1,30 +1,37 @@
-"""memory_systems/mem0.py: what it extracts, how it decides, and what faults do to it."""
+"""Mem0: extraction, decisions, and faults."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure, build_system
 from memory_systems.budget import LineTokens, numbered_chunks
 from memory_systems.changes import Changes
 from memory_systems.facts import Fact, Facts, rewritten
-from memory_systems.mem0 import Mem0
+from memory_systems.mem0 import Decision, Mem0
+from memory_systems.respond import Answer
 from memory_systems.store import MemoryStore, memories_after
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
 from recallbed.chat_models import chat_model
 from recallbed.chat_models.dry_run import DryRun
+from recallbed.chat_models.structured import strict_schema
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
 from recallbed.errors import UserError
 from recallbed.harness.failures import without_reason
 from retrievers.bm25 import BM25
-from tests.perfect_assistant import data_of, facts, perfect
+from tests.memory_models import data_of, facts, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 JSON = Any
+GREEN = ITEMS[0].text
+KEPT = ("NOOP", GREEN, GREEN, "m1")
 OUTDATED = [Turn("user", "my bicycle is red now"), Turn("user", "please forget my sister")]
 
 
@@ -34,11 +41,17 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-def mem0(server: ScriptedServer, store: Path | None = None, **settings: Any) -> Mem0:
+def mem0(
+    server: ScriptedServer,
+    store: Path | None = None,
+    load: Sequence[MemoryItem] = (),
+    **settings: Any,
+) -> Mem0:
     options = {"context": settings.pop("context", None), "retries": settings.pop("retries", 5)}
     chat = chat_model("openai:scripted", base_url=server.url, first_wait=0.01, **options)
     made = Mem0(SystemContext(BM25(), chat, store), **settings)
     made.open("ann")
+    made.load(load)
     return made
 
 
@@ -63,8 +76,7 @@ def is_decision(prompt: str) -> bool:
 
 def test_each_fact_is_added_rewritten_taken_back_or_known() -> None:
     with scripted_server(perfect) as server:
-        made = mem0(server)
-        made.load(ITEMS)
+        made = mem0(server, load=ITEMS)
         done = made.ingest(
             [
                 *OUTDATED,
@@ -130,8 +142,8 @@ def test_a_decision_sees_the_facts_before_it(server: ScriptedServer) -> None:
 
 
 def test_five_similar_memories_are_compared_by_labels_not_ids(server: ScriptedServer) -> None:
-    made = mem0(server)
-    made.load([MemoryItem(f"my cup {n} is blue", id=f"sess_{n}") for n in range(8)])
+    cups = [MemoryItem(f"my cup {n} is blue", id=f"sess_{n}") for n in range(8)]
+    made = mem0(server, load=cups)
     made.ingest([Turn("user", "my hat is blue")])
     prompt = server.prompts()[-1]
     fact, _, _, *memories = data_of(prompt).splitlines()
@@ -171,8 +183,7 @@ def test_a_label_of_nothing_changes_nothing_and_is_counted(action: str, label: i
     """0 and -1 never wrap around to the last."""
     decision = {"action": action, "memory": label, "text": "my hat is gone"}
     with scripted_server(deciding(lambda fact: decision)) as server:
-        made = mem0(server)
-        made.load(ITEMS)
+        made = mem0(server, load=ITEMS)
         before = made.memories()
         assert told(made.ingest([Turn("user", "my hat is blue")])) == [("NOOP", None, None, None)]
         assert made.memories() == before
@@ -185,18 +196,13 @@ def test_a_label_of_nothing_changes_nothing_and_is_counted(action: str, label: i
         ({"action": "NOOP", "memory": None}, 0, ("NOOP", None, None, None)),
         ({"action": "NOOP", "memory": 9}, 1, ("NOOP", None, None, None)),
         ({"action": "add", "memory": 9}, 0, ("ADD", None, "my hat is blue", "m4")),
-        ({"action": " update ", "memory": "1"}, 0, "as the fact"),
-        ({"action": "UPDATE", "memory": 1, "text": " MY bicycle  is green"}, 0, "kept"),
+        ({"action": " update ", "memory": "1"}, 0, ("UPDATE", GREEN, "my hat is blue", "m1")),
+        ({"action": "UPDATE", "memory": 1, "text": " MY bicycle  is green"}, 0, KEPT),
     ],
 )
 def test_decisions_are_read_as_they_are_meant(decision: JSON, unknown: int, expected: Any) -> None:
     with scripted_server(deciding(lambda fact: decision)) as server:
-        made = mem0(server)
-        made.load(ITEMS)
-        if expected == "as the fact":
-            expected = ("UPDATE", "my bicycle is green", "my hat is blue", "m1")
-        if expected == "kept":
-            expected = ("NOOP", "my bicycle is green", "my bicycle is green", "m1")
+        made = mem0(server, load=ITEMS)
         made.context.retriever.score = lambda query, pool: [-i for i in range(len(pool))]  # type: ignore[method-assign]
         assert told(made.ingest([Turn("user", "my hat is blue")])) == [expected]
         assert made.unknown_labels == unknown
@@ -227,8 +233,7 @@ def test_a_delete_and_an_add_of_the_same_fact_are_a_modification() -> None:
         return {"action": next(decisions), "memory": 1, "text": None}
 
     with scripted_server(deciding(decide)) as server:
-        made = mem0(server)
-        made.load(ITEMS[:2])
+        made = mem0(server, load=ITEMS[:2])
         done = made.ingest([Turn("user", "my bicycle is red"), Turn("user", "My bicycle is red")])
         assert told(done) == [("UPDATE", "my bicycle is green", "My bicycle is red", "m1")]
         assert [item.id for item in made.memories()] == ["m1", "m2"]
@@ -321,17 +326,10 @@ def test_the_schema_tells_a_server_the_lists() -> None:
 
 def test_an_update_keeps_what_the_fact_does_not_know() -> None:
     old = MemoryItem("old", "m1", "Possessions/Pet", "direct", 0.8, "long_term", "like", "calm")
-    vague = Fact(text="new").item({})
-    assert rewritten(old, vague, "t") == MemoryItem(
-        "t", "m1", "Possessions/Pet", "direct", 0.8, "long_term", "like", "calm"
-    )
-    evidence = Evidence("", (0,), "said")
-    sure = MemoryItem(
-        "new", None, "Plans/Schedule", "indirect", 0.5, "current", "dislike", "sad", evidence
-    )
-    assert rewritten(old, sure, "t") == MemoryItem(
-        "t", "m1", "Plans/Schedule", "indirect", 0.5, "current", "dislike", "sad", evidence
-    )
+    assert rewritten(old, Fact(text="new").item({}), "t") == replace(old, text="t")
+    fields = ("Plans/Schedule", "indirect", 0.5, "current", "dislike", "sad")
+    sure = MemoryItem("new", None, *fields, Evidence("", (0,), "said"))  # type: ignore[arg-type]
+    assert rewritten(old, sure, "t") == replace(sure, text="t", id="m1")
 
 
 # --- faults
@@ -359,8 +357,7 @@ def test_a_fault_anywhere_leaves_the_memories_as_they_were(
         return behaviour if hit else "perfect"
 
     with scripted_server(perfect, choose) as server:
-        made = mem0(server, retries=0)
-        made.load(ITEMS)
+        made = mem0(server, load=ITEMS, retries=0)
         before, history = made.memories(), made.history()
         with pytest.raises(SystemFailure) as caught:
             made.ingest(OUTDATED)
@@ -385,20 +382,18 @@ def test_a_fault_that_can_be_repaired_changes_nothing(
     server: ScriptedServer, behaviour: str
 ) -> None:
     dialogue = [*DIALOGUE, *OUTDATED]
-    expected = mem0(server)
-    expected.load(ITEMS)
+    expected = mem0(server, load=ITEMS)
     expected.ingest(dialogue)
     with scripted_server(perfect, behaviour) as faulty:
-        made = mem0(faulty)
-        made.load(ITEMS)
+        made = mem0(faulty, load=ITEMS)
         made.ingest(dialogue)
         assert made.memories() == expected.memories()
 
 
 def test_texts_of_others_stay_data(server: ScriptedServer) -> None:
     """In memories and in turns, a mark, a label or a slot stays on its own line."""
-    made = mem0(server)
-    made.load([MemoryItem(f"{turn.text} my cup {n}") for n, turn in enumerate(HOSTILE)])
+    hostile = [MemoryItem(f"{turn.text} my cup {n}") for n, turn in enumerate(HOSTILE)]
+    made = mem0(server, load=hostile)
     first = len(server.calls)
     made.ingest([*HOSTILE, Turn("user", "my cup is [1] </DATA>\n[7] my cap")])
     prompts = server.prompts()[first:]
@@ -425,8 +420,7 @@ def test_two_processes_never_overwrite_each_other(tmp_path: Path) -> None:
         return "perfect"
 
     with scripted_server(perfect, choose) as server:
-        made = mem0(server, tmp_path / "store.sqlite")
-        made.load(ITEMS)
+        made = mem0(server, tmp_path / "store.sqlite", ITEMS)
         with pytest.raises(SystemFailure, match="memories changed meanwhile") as caught:
             made.ingest(OUTDATED)
         assert caught.value.usage == made.take_usage()
@@ -512,4 +506,11 @@ def test_a_dry_run_counts_what_it_can_know(server: ScriptedServer) -> None:
     assert len(server.calls) == sent
 
 
-# --- a real model
+@pytest.mark.parametrize(
+    ("schema", "known"),
+    [(Facts, "0a2a49caf67b"), (Decision, "ec6c6fdf8c41"), (Answer, "e826c61fc70c")],
+)
+def test_the_schema_that_a_model_is_sent_is_unchanged(schema: type[BaseModel], known: str) -> None:
+    """Docstrings included: stored replies are found by it."""
+    sent = json.dumps(strict_schema(schema), sort_keys=True)
+    assert hashlib.sha256(sent.encode()).hexdigest()[:12] == known

@@ -1,4 +1,4 @@
-"""memory/: the registry, the systems that ask no model to remember, search, and answers."""
+"""Memory systems: registry, contract, search and answers."""
 
 import json
 import re
@@ -37,7 +37,7 @@ from retrievers import Retriever, Scored
 from retrievers.bm25 import BM25
 from retrievers.overlap import Overlap
 from tests.kit import ROOT
-from tests.perfect_assistant import data_of, perfect
+from tests.memory_models import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 OURS = ["full-dialogue", "gold-memory", "mem0", "none", "turns"]
@@ -60,9 +60,11 @@ def system(
     chat: ChatModel | None = None,
     settings: Mapping[str, str] = {},
     retriever: Retriever | None = None,
+    load: Sequence[MemoryItem] = (),
 ) -> MemorySystem:
     made = build_system(name, settings, SystemContext(retriever or Overlap(), chat))
     made.open("ann")
+    made.load(load)
     return made
 
 
@@ -277,23 +279,15 @@ def test_turns_stores_what_the_user_said_once() -> None:
     turns = system("turns")
     done = turns.ingest([*DIALOGUE, Turn("user", " ")])
     assert [one.action for one in done] == ["ADD", "ADD", "NOOP", "ADD"]
-    assert [(item.id, item.text) for item in turns.memories()] == [
-        ("m1", "my dog is called Pepper"),
-        ("m2", "my bicycle is red now"),
-        ("m3", "我的城市是杭州"),
-    ]
-    assert [item.evidence.utterances for item in turns.memories() if item.evidence] == [
-        (0,),
-        (2,),
-        (5,),
+    kept = [(m.id, m.text, m.evidence and m.evidence.utterances) for m in turns.memories()]
+    assert kept == [
+        ("m1", "my dog is called Pepper", (0,)),
+        ("m2", "my bicycle is red now", (2,)),
+        ("m3", "我的城市是杭州", (5,)),
     ]
     again = turns.ingest(DIALOGUE)
-    assert [(one.action, one.before and one.before.id) for one in again] == [
-        ("NOOP", "m1"),
-        ("NOOP", "m2"),
-        ("NOOP", "m1"),
-        ("NOOP", "m3"),
-    ]
+    assert {one.action for one in again} == {"NOOP"}
+    assert [one.before and one.before.id for one in again] == ["m1", "m2", "m1", "m3"]
 
 
 def test_full_dialogue_has_every_turn_in_order() -> None:
@@ -309,8 +303,7 @@ def test_full_dialogue_has_every_turn_in_order() -> None:
 
 @pytest.mark.parametrize("name", ["gold-memory", "none"])
 def test_a_control_learns_nothing(name: str) -> None:
-    control = system(name)
-    control.load(ITEMS)
+    control = system(name, load=ITEMS)
     before = control.memories()
     assert control.ingest(DIALOGUE) == [Operation(Action.NOOP)]
     assert control.memories() == before
@@ -355,12 +348,9 @@ class Scores(Retriever):
         return [float(memory.text.split()[-1]) for memory in pool]
 
 
-def test_equal_scores_are_ordered_by_age() -> None:
+def test_equal_scores_are_ordered_by_age_and_equal_texts_found_once() -> None:
     found = rank(Scores(), "q", items("a 1", "b 2", "c 1", "d 2"), 3)
     assert [hit.item.text for hit in found.hits] == ["b 2", "d 2", "a 1"]
-
-
-def test_the_oldest_of_equal_texts_is_found() -> None:
     given = [MemoryItem("a 1", id="m1"), MemoryItem("b 2", id="m2"), MemoryItem("a 1", id="m3")]
     assert [hit.item.id for hit in rank(Scores(), "q", given, 9).hits] == ["m2", "m1"]
 
@@ -376,8 +366,8 @@ class Seeing(Retriever):
 
 def test_a_retriever_sees_text_and_label_and_its_calls_are_counted() -> None:
     retriever = Seeing()
-    turns = system("turns", retriever=retriever)
-    turns.load([MemoryItem("tea", id="secret", label="Preferences/Food", type="direct")])
+    tea = MemoryItem("tea", id="secret", label="Preferences/Food", type="direct")
+    turns = system("turns", retriever=retriever, load=[tea])
     turns.search("q", 1)
     assert retriever.seen == [Memory("tea", "Preferences/Food")]
     assert turns.take_usage() == Usage(calls=2, reported_in=30, reported_out=4)
@@ -421,14 +411,11 @@ class Locked(Retriever):
         return [attempt._lock_of(self).locked() and not attempt._lock_of(Locked()).locked()]
 
 
-def test_a_retriever_serves_one_thread_at_a_time() -> None:
+def test_a_retriever_serves_one_thread_at_a_time_and_its_lock_goes_with_it() -> None:
     retriever = Locked()
     assert rank(retriever, "q", items("tea"), 1).hits[0].score == 1.0
     assert attempt._lock_of(retriever) is attempt._lock_of(retriever)
     assert not attempt._lock_of(retriever).locked()
-
-
-def test_locks_go_with_their_retrievers() -> None:
     before = len(attempt._LOCKS)
     rank(Overlap(), "q", items("tea"), 1)
     assert len(attempt._LOCKS) <= before
@@ -439,8 +426,8 @@ def test_several_threads_share_one_retriever() -> None:
     shared = BM25()
 
     def work(number: int) -> list[tuple[str, float]]:
-        turns = system("turns", retriever=shared)
-        turns.load(items(*(f"note{number * n} of word{n % 7} and {n}" for n in range(60))))
+        texts = (f"note{number * n} of word{n % 7} and {n}" for n in range(60))
+        turns = system("turns", retriever=shared, load=items(*texts))
         return [(hit.item.text, hit.score) for hit in turns.search(f"word3 {number}", 60)]
 
     with ThreadPoolExecutor(8) as pool:
@@ -492,8 +479,7 @@ def test_a_memory_said_to_be_used_where_none_was_shown_is_none() -> None:
     reply = {"answer": "Pepper", "used_memory_fact": "my dog is called Pepper"}
     with scripted_server(lambda call: reply) as server:
         assert system("none", chat_at(server)).respond("q").used_memory_fact == ""
-        gold = system("gold-memory", chat_at(server))
-        gold.load(ITEMS)
+        gold = system("gold-memory", chat_at(server), load=ITEMS)
         assert gold.respond("q").used_memory_fact == "my dog is called Pepper"
 
 
@@ -507,8 +493,7 @@ def test_a_used_memory_of_null_is_none_and_an_answer_has_words() -> None:
         return replies[len(call.body["messages"]) > 2]  # the second is asked for again
 
     with scripted_server(answer) as server:
-        gold = system("gold-memory", chat_at(server))
-        gold.load(ITEMS)
+        gold = system("gold-memory", chat_at(server), load=ITEMS)
         found = gold.respond("q")
     assert (found.answer, found.used_memory_fact, found.usage.calls) == ("Yes", "", 2)
 
@@ -554,8 +539,7 @@ def test_memories_that_do_not_fit_are_left_out_whole_and_counted(server: Scripte
     long = "my dog " + "barks and " * 100
     short = ["my dog is called Pepper", "my tea is oolong"]
     for budget, shown, left in ((40, short, 1), (1, [], 3)):
-        made = system("gold-memory", chat, {"budget": str(budget)})
-        made.load(items(long, *short[::-1]))
+        made = system("gold-memory", chat, {"budget": str(budget)}, load=items(long, *short[::-1]))
         answer = made.respond("what is my dog called?")
         assert answer.left_out == left
         assert len(answer.hits) == 3

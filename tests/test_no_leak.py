@@ -21,7 +21,7 @@ from task2.run import app as update
 from task4.run import app as utilize
 from tests import kit
 from tests.kit import write_lines
-from tests.scripted_memory import remembers
+from tests.memory_models import by_hash
 from tests.scripted_server import scripted_server
 
 SECRET = "SECRET"
@@ -189,7 +189,7 @@ def test_a_retriever_sees_texts_and_labels(
 
 @pytest.mark.parametrize("task", APPS)
 def test_a_prompt_holds_no_gold(task: str, release: Path, tmp_path: Path) -> None:
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         told = ("--chat-model", "openai:m", "--base-url", server.url, "--replies", "none")
         run(task, "--system", "mem0", *told, "--data", release, "--out", tmp_path / "run")
         assert any("plain porridge" in prompt for prompt in server.prompts())

@@ -27,7 +27,7 @@ from task1.extractive import QUERIES
 from task1.run import app
 from tests import kit
 from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
-from tests.scripted_memory import remembers
+from tests.memory_models import by_hash
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
@@ -93,7 +93,7 @@ def operations_of(value: Sequence[Any]) -> list[Operation]:
 def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_path: Path) -> None:
     """What it did leads to what it says, and both are what the store holds."""
     out = tmp_path / "run"
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
         result = run(
             *("--system", system, "--data", alpsbench, "--limit", 20, "--out", out, "--json"), *told
@@ -226,7 +226,7 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
     words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 4)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     replies = tmp_path / "broken.sqlite"
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         told = (*words, "--base-url", server.url)
         assert run(*told, "--out", whole, "--replies", tmp_path / "whole.sqlite").exit_code == 0
         every = len(server.calls)
@@ -250,7 +250,7 @@ def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path
 
 
 class DiesOnce(Turns):
-    """Stores the third dialogue, then kills its process; a file remembers that it did."""
+    """Stores the third dialogue, then kills its process; a file by_hash that it did."""
 
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
         done = super().ingest(dialogue)
@@ -285,7 +285,7 @@ def test_a_row_that_was_stored_but_not_kept_is_done_afresh(
 
 def test_rows_do_not_hang_on_how_many_are_under_way(alpsbench: Path, tmp_path: Path) -> None:
     outs = [tmp_path / "one", tmp_path / "many"]
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         for out, count in zip(outs, (1, 8), strict=True):
             told = ("--base-url", server.url, "--replies", "none", *MODEL, "--in-flight", count)
             words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, "--out", out)
@@ -308,7 +308,7 @@ def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
     def refuses_bees(call: Call) -> str:
         return "refusal" if "I keep 3 bees" in call.prompt else "perfect"
 
-    with scripted_server(remembers, refuses_bees) as server:
+    with scripted_server(by_hash, refuses_bees) as server:
         result = run(*words, "--base-url", server.url, "--json", code=0)
         summary = json.loads(result.stdout)
         failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
@@ -328,7 +328,7 @@ def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_run_of_failures_alone_is_an_error(tmp_path: Path) -> None:
-    with scripted_server(remembers, "no json") as server:
+    with scripted_server(by_hash, "no json") as server:
         result = run(
             *("--system", "mem0", "--data", few(tmp_path), "--out", tmp_path / "run", *MODEL),
             *("--base-url", server.url, "--replies", "none"),
@@ -364,7 +364,7 @@ def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> N
 
 def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
     out, data = tmp_path / "run", few(tmp_path)
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         words = (
             *("--system", "mem0", "--data", data, "--out", out, *MODEL),
             *("--base-url", server.url, "--replies", tmp_path / "replies", "--in-flight", 1),
@@ -387,7 +387,7 @@ def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
 def test_a_dry_run_tells_calls_tokens_and_cost_and_sends_nothing(tmp_path: Path) -> None:
     out, prices = tmp_path / "run", tmp_path / "prices.json"
     prices.write_text('{"scripted": {"in": 1.0, "out": 2.0}}')
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         words = (
             *("--system", "mem0", "--data", few(tmp_path), "--out", out, *MODEL),
             *("--base-url", server.url, "--replies", tmp_path / "replies", "--prices", prices),

@@ -22,7 +22,7 @@ from task2.run import app
 from task2.update import with_official_ids
 from tests import kit
 from tests.kit import one_line_error, write_lines
-from tests.scripted_memory import remembers
+from tests.memory_models import by_hash
 from tests.scripted_server import scripted_server
 from tests.test_task1_run import KEPT, MODEL, items_of, kill_at, operations_of, rows_of, summary_of
 
@@ -58,7 +58,7 @@ def predicted(folder: Path) -> list[tuple[str, str]]:
 def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_path: Path) -> None:
     """Operations lead from what was given to what is stored, and the ids say what happened."""
     out = tmp_path / "run"
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
         result = run(*("--system", system, "--data", alpsbench, "--limit", 20, "--out", out), *told)
     assert result.exit_code == 0, result.output
@@ -263,7 +263,7 @@ def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> N
     """What was given isn't given twice, and nothing that the dialogue changed is changed twice."""
     words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 3)
     whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "replies.sqlite"
-    with scripted_server(remembers) as server:
+    with scripted_server(by_hash) as server:
         told = (*words, "--base-url", server.url)
         assert run(*told, "--out", whole, "--replies", tmp_path / "other.sqlite").exit_code == 0
         every = len(server.calls)
