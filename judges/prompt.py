@@ -70,11 +70,9 @@ Number = Annotated[int, BeforeValidator(_no_bool)]
 """A whole number; "2" is 2, but true is not 1."""
 
 
+# The docstring is in the schema that a model is sent: another one would not find stored replies.
 class YesOrNo(BaseModel):
-    """One of the allowed values; "not yes" or "yes and no" break the schema.
-
-    The evidence comes first, so that the model looks for it before it decides.
-    """
+    """The evidence comes before the verdict, so that it is looked for before one is taken."""
 
     evidence: str = Field(description="What in the material decides the question, briefly.")
     verdict: Annotated[Literal["yes", "no"], BeforeValidator(_bare)]

@@ -94,7 +94,7 @@ def _numbers(value: Any) -> list[int]:
     return [n for n in listed if isinstance(n, int) and not isinstance(n, bool)]
 
 
-# The docstrings of reply models are in the schema that a chat model is sent: they stay as they are.
+# The docstrings are in the schema that a model is sent: others would not find stored replies.
 class Fact(BaseModel):
     """One thing learned about the user; `evidence` are numbers of utterances."""
 

@@ -14,7 +14,7 @@ from recallbed.corpus.records import Evidence, MemoryItem, Turn
 
 @register_system("turns")
 class Turns(StoredSystem):
-    """Stores every user turn unchanged."""
+    """Stores what the user said, turn by turn and word for word."""
 
     @override
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -17,15 +18,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import judges
 from indexes.language import language_of
 from judges.agreement import app as agreement
-from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common
+from judges.memory_pairs import OUT_OF_RANGE, REPEATED, PairJudge, _common, _Reply
 from judges.prompt import YesOrNo, read_prompt
 from judges.recorded import app, as_rows, counts, read_recorded, recorded_files
 from judges.summary import rate
-from judges.utilization import DIMENSIONS, UsedMemoryJudge, UtilizationJudge
+from judges.utilization import DIMENSIONS, UsedMemoryJudge, UtilizationJudge, _EmotionReply
 from judges.verdicts import Grades, Judged, Unjudged, disagreed, from_row, to_row
 from judges.voting import ask_all, lower_median, majority
 from recallbed.chat_models import (
@@ -39,6 +41,7 @@ from recallbed.chat_models import (
     Usage,
 )
 from recallbed.chat_models.openai_model import OpenAIModel
+from recallbed.chat_models.structured import strict_schema
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.app import one_line_errors
@@ -122,6 +125,16 @@ def test_every_dimension_asks_its_own_question(dimension: str, reply: JSON, valu
     assert read_prompt(f"{dimension}.v1").text.split("{rule}")[0] in prompt
     for text in ("What shall I cook?", "Soup.", "Can't stand coriander", "Has twins"):
         assert f"> {text}" in prompt or f"> - {text}" in prompt
+
+
+@pytest.mark.parametrize(
+    ("schema", "known"),
+    [(YesOrNo, "4a6efde13fb3"), (_Reply, "54d5027560e3"), (_EmotionReply, "ecf02640d670")],
+)
+def test_the_schema_that_a_judge_is_sent_is_unchanged(schema: type[BaseModel], known: str) -> None:
+    """Docstrings included: stored replies are found by it."""
+    sent = json.dumps(strict_schema(schema), sort_keys=True)
+    assert hashlib.sha256(sent.encode()).hexdigest()[:12] == known
 
 
 def test_the_five_questions_differ() -> None:
