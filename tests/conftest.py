@@ -1,7 +1,10 @@
 import os
 import tempfile
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +38,17 @@ def alpsbench() -> Path:
 def write_release(tmp_path: Path) -> WriteRelease:
     """Write a small release into the test's folder: `kit.write_release` with its root given."""
     return partial(kit.write_release, tmp_path / "release")
+
+
+@pytest.fixture(scope="session")
+def quick_milvus() -> Iterator[None]:
+    """Have pymilvus ask every 10 ms, not every 0.5 s, whether an index is built."""
+    handler = pytest.importorskip("pymilvus.client.grpc_handler")
+    clock = SimpleNamespace(**vars(time))
+    clock.sleep = lambda seconds: time.sleep(min(seconds, 0.01))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handler, "time", clock)
+        yield
 
 
 @pytest.fixture

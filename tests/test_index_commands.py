@@ -24,7 +24,7 @@ LINES = [{"text": text, "id": 100 + i * 3} for i, text in enumerate([*TEXTS, "å–
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_milvus: None) -> Path:
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "mine.jsonl", LINES)
     return tmp_path

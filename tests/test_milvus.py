@@ -27,7 +27,7 @@ _numbers = count()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def place(tmp_path_factory: pytest.TempPathFactory, quick_milvus: None) -> Any:
     folder = tmp_path_factory.mktemp("milvus")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[__name__], "FOLDER", folder, raising=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -31,6 +33,7 @@ class BoundedClient(httpx2.AsyncClient):
             headers={"Accept-Encoding": "identity"},
             timeout=timeout,
             limits=DEFAULT_CONNECTION_LIMITS,
+            verify=_certificates(),
             # The prompts hold a user's memories: they go to the address that the user gave.
             follow_redirects=False,
         )
@@ -50,6 +53,12 @@ class BoundedClient(httpx2.AsyncClient):
         return httpx2.Response(
             response.status_code, headers=headers, content=content, request=request
         )
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """The certificates that are trusted, read once for all clients."""
+    return httpx2.create_ssl_context()
 
 
 async def _read(response: httpx2.Response) -> bytes:
