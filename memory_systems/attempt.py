@@ -1,26 +1,43 @@
-"""One dialogue or question: searches, questions to the model, their usage and failures."""
+"""One dialogue or question: searches, requests and answers, with their usage and failures."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from analysis.metrics import display_order
-from memory_systems.base import Hit, SystemContext, SystemFailure, as_memory
+from memory_systems.base import Hit, Response, SystemContext, SystemFailure, as_memory
+from memory_systems.budget import LineTokens, room
 from recallbed.chat_models.base import NOTHING_USED, ChatModel, Failure, Message, Request, Usage
+from recallbed.chat_models.fence import fence_for, harmless, one_line
+from recallbed.chat_models.prompt_file import PromptFile
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from retrievers.base import NotScored, Retriever
 
-Answer = TypeVar("Answer", bound=BaseModel)
+T = TypeVar("T", bound=BaseModel)
+RESPOND = "respond.v1"
 _LOCKS: dict[int, threading.Lock] = {}
 _FINDING = threading.Lock()
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text.strip()
+
+
+class Answer(BaseModel):
+    """The reply to the prompt. A used memory that is null is none."""
+
+    answer: Annotated[str, AfterValidator(_not_blank)]
+    used_memory_fact: Annotated[str, BeforeValidator(lambda value: value or "")]
 
 
 class Attempt:
@@ -53,12 +70,12 @@ class Attempt:
         self.usage += found.usage
         return found.hits
 
-    def ask(self, messages: Sequence[Message], schema: type[Answer]) -> Answer:
+    def ask(self, messages: Sequence[Message], schema: type[T]) -> T:
         """Return the model's answer as an instance of `schema`."""
         [answer] = self.ask_all([messages], schema)
         return answer
 
-    def ask_all(self, prompts: Sequence[Sequence[Message]], schema: type[Answer]) -> list[Answer]:
+    def ask_all(self, prompts: Sequence[Sequence[Message]], schema: type[T]) -> list[T]:
         """Return the answers to independent prompts, which are sent together."""
         seed = None if self.temperature == 0 else self.context.seed
         requests = [
@@ -74,6 +91,37 @@ class Attempt:
             assert isinstance(reply.parsed, schema)
             answers.append(reply.parsed)
         return answers
+
+    def respond(
+        self,
+        query: str,
+        texts: Sequence[str],
+        budget: int,
+        fit: Callable[[Sequence[int], int], Iterable[int]],
+        hits: tuple[Hit, ...] = (),
+    ) -> Response:
+        """Answer from those of `texts` that `fit` chooses within `budget` tokens.
+
+        `fit` maps the tokens of each text and the tokens available to positions.
+        """
+        lines = [f"- {one_line(text)}" for text in texts]
+        shown: list[str] = []
+        if lines:
+            costs = [*map(LineTokens(self.chat), lines)]
+            available = room(self.chat, _messages(query, []), self.reply_tokens, budget)
+            shown = [lines[i] for i in fit(costs, available)]
+        reply = self.ask(_messages(query, shown), Answer)
+        # If nothing was shown, nothing can have been used.
+        used = " ".join(reply.used_memory_fact.split()) if shown else ""
+        return Response(reply.answer, used, hits, self.usage, len(lines) - len(shown))
+
+
+def _messages(query: str, lines: Sequence[str]) -> tuple[Message, ...]:
+    fence = fence_for([query, *lines])
+    data = fence.put("\n".join(lines) or "(no notes)")
+    return PromptFile.load("memory_systems", RESPOND).fill(
+        rule=fence.rule, data=data, query=harmless(query)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing_extensions import override
 from memory_systems.base import Action, Operation, Response, SystemContext
 from memory_systems.budget import newest_within
 from memory_systems.registry import register_system
-from memory_systems.respond import respond_from
 from memory_systems.stored import StoredSystem
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
 
@@ -43,4 +42,4 @@ class FullDialogue(StoredSystem):
     def respond(self, query: str) -> Response:
         with self.attempt() as attempt:
             texts = [item.text for item in self.memories()]
-            return respond_from(attempt, query, texts, self.budget, newest_within)
+            return attempt.respond(query, texts, self.budget, newest_within)

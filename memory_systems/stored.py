@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from memory_systems.attempt import Attempt
+from memory_systems.attempt import RESPOND, Attempt
 from memory_systems.base import (
     Action,
     Hit,
@@ -22,7 +22,6 @@ from memory_systems.base import (
     SystemFailure,
 )
 from memory_systems.budget import best_within
-from memory_systems.respond import RESPOND, respond_from
 from memory_systems.store import HistoryEntry, MemoryStore, StaleMemory
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.chat_models.prompt_file import PromptFile
@@ -106,7 +105,7 @@ class StoredSystem(MemorySystem):
         with self.attempt() as attempt:
             hits = attempt.search(query, self.memories(), self.k)
             texts = [hit.item.text for hit in hits]
-            return respond_from(attempt, query, texts, self.budget, best_within, hits)
+            return attempt.respond(query, texts, self.budget, best_within, hits)
 
     @override
     def close(self) -> None:

@@ -12,11 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure, build_system
+from memory_systems.attempt import Answer
 from memory_systems.budget import LineTokens, numbered_chunks
-from memory_systems.changes import Changes
 from memory_systems.facts import Fact, Facts, rewritten
-from memory_systems.mem0 import Decision, Mem0
-from memory_systems.respond import Answer
+from memory_systems.mem0 import Changes, Decision, Mem0
 from memory_systems.store import MemoryStore, memories_after
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
 from recallbed.chat_models import chat_model

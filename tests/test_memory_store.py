@@ -1,8 +1,7 @@
-"""The memory store: every operation kept, nothing half done, no update lost between writers."""
+"""The memory store: complete history, atomic batches, no update lost between writers."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import random
@@ -31,7 +30,7 @@ from recallbed.corpus.records import Evidence, MemoryItem
 from recallbed.errors import UserError
 from tests import kit
 from tests.docs_commands import blocks
-from tests.kit import ROOT, one_line_error
+from tests.kit import ROOT, one_line_error, run_json
 
 
 def add(text: str, id: str | None = None) -> Operation:  # noqa: A002
@@ -72,16 +71,9 @@ def store(request: pytest.FixtureRequest, path: Path) -> MemoryStore:
 # --- what is kept
 
 FULL = MemoryItem(
-    "Grows tomatoes on the balcony",
-    "a-7",
-    "Hobbies/Gardening",
-    "direct",
-    0.9,
-    "present",
-    "positive",
-    "proud",
-    Evidence("s-1", (2, 5), "My tomatoes are red at last"),
-)
+    "Grows tomatoes on the balcony", "a-7", "Hobbies/Gardening", "direct", 0.9, "present",
+    "positive", "proud", Evidence("s-1", (2, 5), "My tomatoes are red at last"),
+)  # fmt: skip
 
 
 def test_every_field_comes_back_from_another_instance(path: Path) -> None:
@@ -115,10 +107,9 @@ def test_a_changed_memory_keeps_its_place(store: MemoryStore) -> None:
     store.apply("ana", [update(MemoryItem("one", "m1"), "uno"), delete(MemoryItem("two", "m2"))])
     store.apply("ana", [add("four")])
     assert texts(store) == ["uno", "three", "four"]
-    # An update says no id twice.
-    [done] = store.apply(
-        "ana", [Operation(Action.UPDATE, MemoryItem("uno", "m1"), MemoryItem("eins"))]
-    )
+    # The item after an update needs no id.
+    eins = Operation(Action.UPDATE, MemoryItem("uno", "m1"), MemoryItem("eins"))
+    [done] = store.apply("ana", [eins])
     assert done.after == MemoryItem("eins", "m1")
 
 
@@ -199,9 +190,8 @@ ITEMS = st.builds(
     | st.builds(Evidence, ANY_TEXT, st.lists(st.integers(0, 9), max_size=3).map(tuple), ANY_TEXT),
 )
 # An action, what it puts, and which of the memories there are then it is done to.
-STEPS = st.lists(
-    st.lists(st.tuples(st.sampled_from(Action), ITEMS, st.integers(0, 9)), max_size=4), max_size=6
-)
+STEP = st.tuples(st.sampled_from(Action), ITEMS, st.integers(0, 9))
+STEPS = st.lists(st.lists(STEP, max_size=4), max_size=6)
 
 
 def planned(steps: Sequence[tuple[Action, MemoryItem, int]], now: list[MemoryItem]) -> Any:
@@ -241,11 +231,7 @@ def test_the_history_replayed_gives_the_memories(steps: Any, user: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 1),
-            st.sampled_from(["ana", "bo"]),
-            st.none() | st.lists(st.tuples(st.sampled_from(Action), ITEMS, st.integers(0, 9))),
-        ),
+        st.tuples(st.integers(0, 1), st.sampled_from(["ana", "bo"]), st.none() | st.lists(STEP)),
         max_size=8,
     )
 )
@@ -622,10 +608,12 @@ def test_another_writer_that_never_ends_is_waited_for_and_named(path: Path) -> N
     assert texts(store) == ["x"]
 
 
-def test_pickled_by_its_path(path: Path) -> None:
+def test_pickled_by_its_path_and_used_again_after_closing(path: Path) -> None:
     store = MemoryStore(path)
     store.apply("ana", [add("x")])
     assert texts(pickle.loads(pickle.dumps(store))) == ["x"]
+    store.close()
+    assert texts(store) == ["x"]
     with pytest.raises(TypeError, match="in memory"):
         pickle.dumps(MemoryStore(None))
 
@@ -652,13 +640,6 @@ def test_a_fork_opens_the_file_for_itself(path: Path, place: str) -> None:
     assert out.split() == ["0", "before", *(["child"] if place == "file" else []), "parent"]
 
 
-def test_closed_and_used_again(path: Path) -> None:
-    store = MemoryStore(path)
-    store.apply("ana", [add("x")])
-    store.close()
-    assert texts(store) == ["x"]
-
-
 # --- the command
 
 
@@ -671,16 +652,11 @@ def test_the_command_shows_memories_and_how_they_came(path: Path) -> None:
     store.apply("ana", [update(FULL, "Grows beans"), Operation(Action.NOOP)])
     store.apply("bo", [add("x")])
     store.apply("bo", [delete(MemoryItem("x", "m1"))])
-    assert run(str(path)).stdout.splitlines() == [
-        "ana: 2 memories, 4 operations",
-        "bo: 0 memories, 2 operations",
-    ]
-    shown = run(str(path), "--user", "ana").stdout.splitlines()
-    assert shown[:3] == [
-        "a-7 [Hobbies/Gardening] Grows beans",
-        "m1 Has a \\x1b[31mcat and a dog",
-        "",
-    ]
+    listed = run(path).stdout.splitlines()
+    assert listed == ["ana: 2 memories, 4 operations", "bo: 0 memories, 2 operations"]
+    shown = run(path, "--user", "ana").stdout.splitlines()
+    kept = ["a-7 [Hobbies/Gardening] Grows beans", "m1 Has a \\x1b[31mcat and a dog"]
+    assert shown[:3] == [*kept, ""]
     assert [line.split()[0::2][:2] for line in shown[3:]] == [
         ["1", "ADD"], ["2", "ADD"], ["3", "UPDATE"], ["4", "NOOP"],
     ]  # fmt: skip
@@ -688,22 +664,19 @@ def test_the_command_shows_memories_and_how_they_came(path: Path) -> None:
         "a-7 [Hobbies/Gardening] Grows tomatoes on the balcony"
         "  ->  a-7 [Hobbies/Gardening] Grows beans"
     )
-    users = json.loads(run(str(path), "--json").stdout)
+    users = run_json(app, path)
     assert users[1] == {"user": "bo", "memories": 0, "operations": 2}
-    found = json.loads(run(str(path), "--user", "ana", "--json").stdout)
+    found = run_json(app, path, "--user", "ana")
     assert [item["value"] for item in found["memories"]] == texts(store)
     assert found["history"][2]["before"]["evidence"]["utterance_index"] == [2, 5]
     assert [entry["number"] for entry in found["history"]] == [1, 2, 3, 4]
 
 
-def test_the_command_says_in_one_line_what_is_wrong_and_makes_no_file(path: Path) -> None:
-    away = run(str(path))
-    assert (away.exit_code, path.exists()) == (2, False)
-    assert "no memory store here" in away.stderr
+def test_errors_of_the_command_are_one_line_and_make_no_file(path: Path) -> None:
+    one_line_error(run(path), "no memory store here")
+    assert not path.exists()
     MemoryStore(path).apply("ana", [add("x")])
-    unknown = run(str(path), "--user", "bo")
-    one_line_error(unknown, "no user `bo`", after_notes=True)
-    assert unknown.stderr.count("\n") == away.stderr.count("\n") == 1
+    one_line_error(run(path, "--user", "bo"), "no user `bo`")
 
 
 def test_the_loop_of_the_page_changes_what_is_stored() -> None:

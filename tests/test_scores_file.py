@@ -53,8 +53,7 @@ def data(tmp_path: Path) -> Path:
         }
         for i in range(10)
     ]
-    write_lines(tmp_path / "my.jsonl", rows)
-    return tmp_path / "my.jsonl"
+    return write_lines(tmp_path / "my.jsonl", rows)
 
 
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
@@ -202,8 +201,8 @@ def test_rows_tried_again_get_their_scores(data: Path, tmp_path: Path) -> None:
 # As a user types it
 
 
-def command(*words: object) -> Result:
-    return run(sweep_app, "--retriever", "overlap", *words)
+def command(*words: object, code: int | None = None) -> Result:
+    return run(sweep_app, "--retriever", "overlap", *words, code=code)
 
 
 @pytest.mark.parametrize("how", ["--resume", "--retry-failed"])
@@ -211,7 +210,7 @@ def command(*words: object) -> Result:
 def test_with_and_without_are_two_runs(data: Path, tmp_path: Path, how: str, first: bool) -> None:
     out, flag = tmp_path / "run", "--keep-scores"
     words = ("--data", data, "--out", out)
-    assert command(*words, *([flag] if first else [])).exit_code == 0
+    command(*words, *([flag] if first else []), code=0)
     before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
     side = "that" if first else "this"
     result = command(*words, how, *([] if first else [flag]))
@@ -221,15 +220,15 @@ def test_with_and_without_are_two_runs(data: Path, tmp_path: Path, how: str, fir
 
 def test_overwrite_without_the_flag_leaves_no_old_scores(data: Path, tmp_path: Path) -> None:
     words = ("--data", data, "--out", tmp_path / "run")
-    assert command(*words, "--keep-scores").exit_code == 0
-    assert command(*words, "--overwrite").exit_code == 0
+    command(*words, "--keep-scores", code=0)
+    command(*words, "--overwrite", code=0)
     assert not (tmp_path / "run" / "scores.jsonl").exists()
 
 
 def test_scores_gone_or_short_are_one_line(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("--data", data, "--out", out, "--keep-scores")
-    assert command(*words).exit_code == 0
+    command(*words, code=0)
     whole = (out / "scores.jsonl").read_bytes()
     (out / "scores.jsonl").write_bytes(whole[: len(whole) // 2])
     one_line_error(command(*words, "--resume"), "scores.jsonl: has scores for", "--overwrite")
@@ -243,7 +242,7 @@ def test_scores_gone_or_short_are_one_line(data: Path, tmp_path: Path) -> None:
 def test_a_folder_in_place_of_a_file_is_one_line(data: Path, tmp_path: Path, folder: str) -> None:
     out = tmp_path / "run"
     words = ("--data", data, "--out", out, "--keep-scores")
-    assert command(*words).exit_code == 0
+    command(*words, code=0)
     (out / folder).unlink()
     (out / folder).mkdir()
     one_line_error(command(*words, "--resume"), folder)
