@@ -10,21 +10,24 @@ PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c c
 sweep: $(VENV)/.base
 	$(VENV)/bin/python -m task3.sweep --retriever bm25 --out runs/sample-bm25 --overwrite
 
+# By file, in the order that tests/conftest.py gives.
+TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
+
 # All tests, on the real MiniLM weights: two files at a time, each on one thread.
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
 
 # For the person who edits: something of every package in a minute, without model or network.
 QUICK = layout files item_run failures progress strict_json chat_anchor chat_fence nltk_functions \
 	fusion tournament bm25_pools memory_systems judge matching metrics statistics summary \
 	text_table task1_score task2_score predict score exclusions reuse secret task4
 quick: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2 --dist loadfile \
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q $(TWO_AT_A_TIME) \
 		-m 'not slow' $(QUICK:%=tests/test_%.py)
 
 # All tests, with the lines that none of them runs.
 cover: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile \
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
 		--cov --cov-report=term
 
 lint: $(VENV)/.lint

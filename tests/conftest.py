@@ -23,6 +23,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the process ab
     os.environ["RECALLBED_STORE"] = f"{_cache.name}/embeddings.sqlite"
     os.environ["RECALLBED_REPLIES"] = f"{_cache.name}/replies.sqlite"
 
+# The longest first: else the last of them runs alone at the end, next to an idle worker.
+LONGEST = """
+    docs published chat_local rerank_faults fuzz_exchange index_commands rerank_sweep milvus
+    indexes minilm task1_run resume chat_limits task1_score fuzz faiss_retriever
+    embedding_store task4 curves workers tokens wheel tracks run_folder rerank_models rerank
+    task2_run users_code contract frontier damage validate hybrid
+""".split()  # noqa: SIM905
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 @pytest.fixture(scope="session")
 def alpsbench() -> Path:

@@ -12,9 +12,9 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -151,20 +151,33 @@ def _code_of(cls: type) -> Code:
 def _loaded() -> dict[str, Path]:
     """The user's modules that are loaded."""
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
-    paths = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
+    paths = {name: _users_path(file) for name, file in files.items() if isinstance(file, str)}
     # torch.ops names a file that does not exist.
-    return {name: path for name, path in paths.items() if path.is_file() and is_users(path)}
+    return {name: path for name, path in paths.items() if path is not None and path.is_file()}
 
 
-def _imports(name: str, path: Path) -> Iterator[str]:
+@cache
+def _users_path(file: str) -> Path | None:
+    return path if is_users(path := Path(file)) else None
+
+
+def _imports(name: str, path: Path) -> Sequence[str]:
     """The full names of all that a module's import statements may name, parents first."""
     if path.suffix != ".py":
-        return
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
+        return ()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    try:
+        return _imported(path.read_bytes(), package)
+    except (OSError, SyntaxError, ValueError):
+        return ()
+
+
+@lru_cache(maxsize=1000)
+def _imported(source: bytes, package: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_names(ast.parse(source), package)))
+
+
+def _names(tree: ast.AST, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
