@@ -15,9 +15,10 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
@@ -93,11 +94,8 @@ def _write_section(stream: Any, name: str, section: Section) -> dict[str, Any]:
 
 def read_header(path: Path) -> dict[str, Any]:
     """Return the header of the index at `path`. Raises NotAnIndex with what else it is."""
-    try:
-        with path.open("rb") as stream:
-            return _header(path, stream)
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    with _opened(path) as stream:
+        return _header(path, stream)
 
 
 def index_hash(path: Path) -> str:
@@ -105,19 +103,21 @@ def index_hash(path: Path) -> str:
 
     Raises NotAnIndex for a file that cannot be read.
     """
+    with _opened(path) as stream:
+        stream.seek(-_TAIL, os.SEEK_END)
+        return stream.read(32).hex()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as stream:
-            stream.seek(-_TAIL, os.SEEK_END)
-            return stream.read(32).hex()
+            yield stream
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise NotAnIndex(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _unreadable(path: Path, error: OSError) -> NotAnIndex:
-    return NotAnIndex(f"{path}: cannot be read ({error.strerror})")
-
-
-def _header(path: Path, stream: Any) -> dict[str, Any]:
+def _header(path: Path, stream: BinaryIO) -> dict[str, Any]:
     start = stream.read(max(len(MAGIC), len(_LFS)))
     if not start:
         raise NotAnIndex(f"{path}: the file is empty. {_TODO}")
@@ -163,14 +163,11 @@ def read_index(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, memoryv
     Sections are views of the mapped file. Raises NotAnIndex for another kind, another file or a
     damaged one.
     """
-    try:
-        with path.open("rb") as stream:
-            header = _header(path, stream)
-            if header["kind"] != kind:
-                raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {kind}")
-            view = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    with _opened(path) as stream:
+        header = _header(path, stream)
+        if header["kind"] != kind:
+            raise NotAnIndex(f"{path}: an index of kind {header['kind']}, not {kind}")
+        view = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     sections, at = {}, len(MAGIC)
     for entry in header["sections"]:
         section = view[at : at + entry["bytes"]]

@@ -151,15 +151,12 @@ class IndexContract(ABC):
         if not self.single_file:
             pytest.skip("not kept in a file of ours")
         path = tmp_path / "index"
+        pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+        contents = {"empty": "", "text": "hello " * 100, "pointer": pointer}
         if what == "folder":
             path.mkdir()
-        elif what != "nothing":
-            content = {"empty": "", "text": "hello " * 100}.get(what)
-            path.write_text(
-                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-                if content is None
-                else content
-            )
+        elif what in contents:
+            path.write_text(contents[what])
         with pytest.raises(NotAnIndex) as caught:
             type(self.make()).load(path)
         assert str(path) in str(caught.value)

@@ -343,7 +343,7 @@ def test_with_the_bank_as_the_pool_both_scopes_agree(variant: str) -> None:
     np.testing.assert_allclose(pool.scores, over_bank.scores, rtol=1e-15)
 
 
-def test_a_text_that_stands_twice_in_the_bank_is_one_document() -> None:
+def test_a_text_that_is_twice_in_the_bank_is_one_document() -> None:
     once = built(["tea", "cat", "sea"], scope="bank")
     twice = built(["tea", "cat", "sea", "tea"], scope="bank")
     assert once.settings() == twice.settings()
@@ -354,8 +354,8 @@ def test_a_text_that_stands_twice_in_the_bank_is_one_document() -> None:
 def test_with_the_pools_statistics_a_score_depends_on_the_pool() -> None:
     ours = made()
     assert not ours.pool_independent
-    beside = [ours.score("tea", memories(["tea", other])).scores[0] for other in ("cat", "tea")]
-    assert beside[0] > beside[1]
+    found = [ours.score("tea", memories(["tea", other])).scores[0] for other in ("cat", "tea")]
+    assert found[0] > found[1]
 
 
 def test_a_term_unknown_to_the_bank_is_no_evidence() -> None:
@@ -365,7 +365,7 @@ def test_a_term_unknown_to_the_bank_is_no_evidence() -> None:
     assert scored.matched.tolist() == [False, False]
 
 
-def test_the_banks_scope_without_a_bank_says_what_to_do() -> None:
+def test_the_banks_scope_without_a_bank_names_the_setting() -> None:
     with pytest.raises(UserError, match="scope=pool"):
         BM25(scope="bank").score("tea", memories(["tea"]))
 

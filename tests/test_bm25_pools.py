@@ -125,7 +125,7 @@ def test_such_a_pool_counts_half_in_a_sweep(
     assert cell["recall"]["1"]["mean"] == 0.5
 
 
-def test_wordless_memories_beside_others_change_no_winner() -> None:
+def test_wordless_memories_among_others_change_no_winner() -> None:
     found = scores(BM25(), "tea", ["", "tea", "???", "cat"])
     assert found.index(max(found)) == 1
     assert found[0] == found[2] == found[3] == 0

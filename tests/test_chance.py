@@ -58,7 +58,7 @@ def test_constant_scores_exactly_k_over_the_pool(sweep: Swept) -> None:
         assert cell["reciprocal_rank"]["mean"] == round(harmonic / pool, 6)
 
 
-def test_random_lies_within_its_interval_around_chance(sweep: Swept) -> None:
+def test_chance_is_within_the_interval_of_random(sweep: Swept) -> None:
     for cell in cells(sweep[0], "random"):
         for k in KS:
             recall = cell["recall"][str(k)]

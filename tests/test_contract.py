@@ -33,34 +33,25 @@ BY_CHANCE = {"constant", "random"}
 CHECKS = [name for name in vars(RetrieverContract) if name.startswith("test_")]
 
 
-class TestEveryRetriever(RetrieverContract):
-    """As built by a run, with its default settings."""
-
-    @pytest.fixture(autouse=True, params=OURS)
-    def _choose(self, request: pytest.FixtureRequest) -> None:
-        self.name = request.param
-        self.has_direction = self.name not in BY_CHANCE
-
-    def make(self) -> Retriever:
-        return build_retriever(Configuration("x", self.name, {}), RunContext(seed=5, bank=POOL))
-
-
-VARIANTS = {
+# With default settings, and with settings that lead through other code.
+CASES: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (name, {}) for name in OURS},
     "lucene over the bank": ("bm25", {"scope": "bank"}),
     "okapi": ("bm25", {"variant": "okapi", "tokens": "paper", "scope": "bank"}),
     "prefixes": ("dense", {"query_prefix": "query: ", "memory_prefix": "passage: "}),
 }
 
 
-class TestEveryVariant(RetrieverContract):
-    """Settings that lead through other code."""
+class TestEveryRetriever(RetrieverContract):
+    """As built by a run."""
 
-    @pytest.fixture(autouse=True, params=VARIANTS)
+    @pytest.fixture(autouse=True, params=CASES)
     def _choose(self, request: pytest.FixtureRequest) -> None:
-        self.name, self.settings = VARIANTS[request.param]
+        self.configuration = Configuration("x", *CASES[request.param])
+        self.has_direction = request.param not in BY_CHANCE
 
     def make(self) -> Retriever:
-        return build_retriever(Configuration("x", self.name, self.settings), RunContext(bank=POOL))
+        return build_retriever(self.configuration, RunContext(seed=5, bank=POOL))
 
 
 def test_every_file_of_the_package_is_registered() -> None:

@@ -102,7 +102,7 @@ def test_the_memory_that_answers_comes_first(minilm: MiniLM) -> None:
     assert scores[2] > scores[1]  # the Chinese breakfast beats the bicycle
 
 
-def test_a_score_has_the_same_bits_beside_any_other_memories(minilm: MiniLM) -> None:
+def test_a_score_has_the_same_bits_among_any_other_memories(minilm: MiniLM) -> None:
     whole = minilm.score(QUERY, POOL)
     for i, memory in enumerate(POOL):
         assert minilm.score(QUERY, [memory])[0] == whole[i]

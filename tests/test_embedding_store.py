@@ -213,8 +213,8 @@ def test_a_damaged_vector_is_computed_again_replaced_and_counted(
     store.write(SPACE, [TEXTS[2]], vectors[2:3], cut[2:3])
     assert all_of(store, TEXTS) == whole
     store.close()
-    said = capsys.readouterr().err
-    assert said == f"note: {store.path}: damaged vectors, computed again: 1\n"
+    expected = f"note: {store.path}: damaged vectors, computed again: 1\n"
+    assert capsys.readouterr().err == expected
 
 
 # --- with the real model

@@ -234,9 +234,9 @@ def test_batch_size_moves_a_vector_by_at_most_1e_5(vectors: NDArray[np.float32],
 
 
 def test_progress_counts_every_text_once(encoder: Encoder) -> None:
-    told: list[int] = []
-    Encoder(NAME, device="cpu", batch_size=4).encode(TEXTS, told.append)
-    assert told == [4, 4, 1]
+    counts: list[int] = []
+    Encoder(NAME, device="cpu", batch_size=4).encode(TEXTS, counts.append)
+    assert counts == [4, 4, 1]
 
 
 def test_pickled_without_the_model(encoder: Encoder, vectors: NDArray[np.float32]) -> None:
@@ -310,8 +310,8 @@ def rows_matter(encoder: Encoder) -> Encoder:
 
 def are_as_equal_as_their_inputs(vectors: NDArray[np.float32]) -> bool:
     first, second, *long = vectors
-    alike = (first == second).all() and all((one == long[0]).all() for one in long)
-    return bool(alike and (first != long[0]).any())
+    equal = (first == second).all() and all((one == long[0]).all() for one in long)
+    return bool(equal and (first != long[0]).any())
 
 
 def test_texts_equal_after_truncation_share_a_vector_whatever_their_rows() -> None:

@@ -181,14 +181,14 @@ def test_ranks_are_fused_without_trust_unless_it_is_asked_for() -> None:
     assert scores(Hybrid.of(legs, fusion="rrf", trust=True), "cat")[1] == 0.75 / 61
 
 
-def test_a_leg_that_cant_read_the_query_orders_what_no_other_matches() -> None:
+def test_a_leg_that_cannot_read_the_query_orders_what_no_other_matches() -> None:
     legs = {"blind": Prepared(0.0), "bm25": BM25()}
     found = scores(Hybrid.of(legs, weights="1,1", scale="minmax"), "and")
     assert found == [0, 0, 0, pytest.approx(LEAST_TRUST + 1)]
     assert scores(Hybrid.of({"blind": Prepared(0.0)}), "cat")[1] > 0
 
 
-def test_bm25_outweighs_a_dense_leg_that_cant_spell_the_query() -> None:
+def test_bm25_outweighs_a_dense_leg_that_cannot_read_the_script() -> None:
     """MiniLM knows few Chinese characters. What it prefers here shares no word with the query."""
     pool = [Memory(t) for t in ("周末常去爬山", "对花生过敏", "在上海教数学", "养了两只猫")]
     query = "我对什么食物过敏？"
@@ -273,7 +273,7 @@ def test_a_leg_with_other_settings_is_another_run(release: Path, tmp_path: Path)
         sweep(release, tmp_path / "run", weights="0.3,0.7")
 
 
-def test_scores_dont_depend_on_the_hash_seed() -> None:
+def test_scores_do_not_depend_on_the_hash_seed() -> None:
     script = (
         "from retrievers.hybrid import Hybrid; from retrievers.bm25 import BM25\n"
         "from retrievers.overlap import Overlap; from retrievers.testing import POOL, QUERIES\n"

@@ -188,7 +188,7 @@ def test_invalid_searches_are_refused(place: Path, words: tuple[str, ...], messa
 
 
 @pytest.mark.parametrize("kind", ["flat", "bm25s"])
-def test_a_copy_goes_on_where_it_stopped_and_agrees(place: Path, kind: str) -> None:
+def test_a_copy_is_resumed_and_agrees(place: Path, kind: str) -> None:
     write_lines(place / "few.jsonl", LINES[:3])
     build("--out", "all", "--kind", kind)
     run(build_app, "few.jsonl", "--out", "few", "--kind", kind)
@@ -233,7 +233,7 @@ def test_a_copy_over_something_else_is_one_line_error(place: Path) -> None:
     one_line_error(found, "id 100 of the collection `memories` has another text or vector")
 
 
-def test_a_store_that_can_not_take_its_place_leaves_the_older_one(
+def test_a_store_that_cannot_replace_the_older_one_leaves_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("--out", "store", "--kind", "bm25s")

@@ -251,7 +251,7 @@ def test_flat_stays_exact_through_adding_and_removing() -> None:
         assert index.search(query, 9)[0].ids.tolist() == expected
 
 
-def test_without_faiss_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faiss_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     for kind in ("hnsw", "ivfpq"):
         with pytest.raises(IndexingError, match=r"recallbed\[index\]"):
@@ -273,7 +273,7 @@ def phrases_and(others: Any, repeats: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
-def test_what_lies_between_three_phrases_is_found_by_its_own_vector(kind: str) -> None:
+def test_a_vector_among_copies_of_three_phrases_is_found_by_its_own_vector(kind: str) -> None:
     others = unit_vectors(0, 100, 64)
     vectors, ids = phrases_and(others, 29_900)
     index = filled(make_index(kind, width=64), vectors, ids)
@@ -488,7 +488,7 @@ def test_a_built_index_is_not_added_to() -> None:
 # --- files
 
 
-def test_any_kind_is_opened_by_what_its_file_says(tmp_path: Path) -> None:
+def test_any_kind_is_opened_by_its_header(tmp_path: Path) -> None:
     for kind in ("flat", "hnsw", "bm25s"):
         index = make_index(kind, **({} if kind == "bm25s" else {"width": WIDTH}))
         filled(index, TEXTS[:3] if kind == "bm25s" else unit_vectors(0, 3)).save(tmp_path / kind)

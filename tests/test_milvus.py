@@ -53,7 +53,7 @@ class TestHNSW(MutableIndexContract):
         return unit_vectors(seed, max(count, 400))[:count]
 
 
-def test_what_lies_between_three_phrases_is_found_by_its_own_vector() -> None:
+def test_a_vector_among_copies_of_three_phrases_is_found_by_its_own_vector() -> None:
     others = unit_vectors(0, 100)
     vectors, ids = phrases_and(others, 5_000)
     index = fresh()

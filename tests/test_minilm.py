@@ -49,13 +49,6 @@ def fingerprint_of(outcome: Outcome) -> Any:
     return read_json(outcome.path / "manifest.json")["fingerprint"]
 
 
-def needs_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA here")
-
-
 # --- the limit of 256 tokens
 
 
@@ -285,7 +278,10 @@ def test_a_worker_loads_the_model_itself_where_it_must(write_release: WriteRelea
 
 
 def test_workers_with_a_model_on_cuda(write_release: WriteRelease, tmp_path: Path) -> None:
-    needs_cuda()
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA here")
     release = write_release([(f"{query} {i}", *rest) for i in range(12) for query, *rest in ROWS])
     alone = sweep(tmp_path / "1", release, settings={"device": "cuda"}, sizes=(2, 5))
     two = sweep(tmp_path / "2", release, settings={"device": "cuda"}, sizes=(2, 5), workers=2)

@@ -104,7 +104,7 @@ while not Path(sys.argv[2]).exists():
 """
 
 
-def test_a_process_that_builds_again_and_again_is_never_mixed_up(tmp_path: Path) -> None:
+def test_a_process_that_builds_again_and_again_is_never_confused(tmp_path: Path) -> None:
     store, stop = tmp_path / "store", tmp_path / "stop"
     build(store, "alpha")
     words = [sys.executable, "-c", REBUILD, str(store), str(stop)]
@@ -125,7 +125,7 @@ def test_a_process_that_builds_again_and_again_is_never_mixed_up(tmp_path: Path)
     assert other.returncode == 0
 
 
-def test_texts_of_another_build_beside_an_index_are_refused(tmp_path: Path) -> None:
+def test_texts_of_another_build_than_the_index_are_refused(tmp_path: Path) -> None:
     for word in ("alpha", "beta"):
         (tmp_path / word).mkdir()
         build(tmp_path / word / "store", word)

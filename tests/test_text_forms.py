@@ -131,7 +131,7 @@ def test_a_mark_further_down_is_a_fault_and_hides_no_row(
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1", "gb18030"])
 @pytest.mark.parametrize("name", SMALL_NAMES)
-def test_another_encoding_is_a_fault_that_says_so(tmp_path: Path, name: str, encoding: str) -> None:
+def test_another_encoding_is_a_named_fault(tmp_path: Path, name: str, encoding: str) -> None:
     path = write_track(tmp_path, name) / INPUT
     given = json.loads(path.read_text("utf-8").split("\n")[0])
     given["session_id"] = "th\u00e9"

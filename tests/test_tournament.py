@@ -41,7 +41,7 @@ def test_a_judge_with_an_order_gets_its_best_in_order(
 
 
 @given(st.data(), st.integers(2, 20), st.integers(1, 20), st.integers(2, 5))
-def test_whatever_a_judge_says_the_best_are_distinct(
+def test_for_any_judge_the_best_are_distinct(
     data: st.DataObject, count: int, best: int, size: int
 ) -> None:
     order, _, _ = play(range(count), best, size, lambda g: data.draw(st.sampled_from(g)))
