@@ -1,7 +1,7 @@
 """Scoring of memory lists (tasks 1 and 2): predictions, one-to-one pairs, and their figures."""
 
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
-from memory_scoring.figures import SessionPairs, breakdown, figures, pooled
+from memory_scoring.figures import SessionPairs, breakdown, figures
 from memory_scoring.pairing import (
     ACCEPTED_FROM,
     ASSIGNMENTS,
@@ -14,7 +14,7 @@ from memory_scoring.pairing import (
     mean_score,
     similar_pairs,
 )
-from memory_scoring.similarity import pair_score, pair_scores, text_similarity
+from memory_scoring.similarity import pair_scores, text_similarity
 
 __all__ = [
     "ACCEPTED_FROM",
@@ -29,9 +29,7 @@ __all__ = [
     "greedy",
     "hungarian",
     "mean_score",
-    "pair_score",
     "pair_scores",
-    "pooled",
     "similar_pairs",
     "text_similarity",
 ]

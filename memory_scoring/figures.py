@@ -115,16 +115,12 @@ def figures(sessions: Sequence[SessionPairs], *, graded: bool, seed: int = 0) ->
             means[name] = bootstrap.interval(values[:, i], (0.0, highest))
     texts = [(value, one.session) for one in sessions for value in one.text_similarities]
     similarity = mean_interval([value for value, _ in texts], [name for _, name in texts], seed)
-    return SessionFigures(len(sessions), means, pooled(sessions), similarity, len(texts))
-
-
-def pooled(sessions: Sequence[SessionPairs]) -> Pooled:
-    """Count over all sessions together."""
-    return Pooled(
+    pooled = Pooled(
         gold=sum(len(one.gold) for one in sessions),
         predicted=sum(len(one.predicted) for one in sessions),
         matched=sum(len(one.pairs) for one in sessions),
     )
+    return SessionFigures(len(sessions), means, pooled, similarity, len(texts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import canonical
-from recallbed.harness.plan import Plan, print_plans
+from recallbed.harness.plan import print_plans
 from recallbed.harness.terminal import note, say, say_json
 from recallbed.harness.text_table import TextTable, print_tables
 
@@ -84,11 +84,6 @@ def pair_up(
     return judged, verdicts
 
 
-def plan_pairs(sessions: PredictedSessions[R], judge: JudgeOptions) -> Mapping[str, Plan]:
-    """Return what `pair_up` would send to the judge."""
-    return plan_all(judge, partial(_work, sessions, judge))
-
-
 def _work(sessions: PredictedSessions[R], options: JudgeOptions, chat: ChatModel) -> Work:
     judge = PairJudge(chat, options.votes)
     items = {name: partial(judge, *both) for name, both in sessions.sides.items()}
@@ -130,7 +125,7 @@ def print_scores(
     if options.dry_run:
         if options.judge is None:
             raise UserError("--dry-run: only --scorer judge asks a chat model")
-        plans = plan_pairs(sessions, options.judge)
+        plans = plan_all(options.judge, partial(_work, sessions, options.judge))
         print_plans(plans, as_json=True)
         return
     report = score()

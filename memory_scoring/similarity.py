@@ -70,13 +70,8 @@ def confidence_similarity(one: float | None, other: float | None) -> float:
     return 1 - max(abs(first - second) - FREE, 0.0) / (1 - FREE)
 
 
-def pair_score(gold: MemoryItem, predicted: MemoryItem) -> float:
-    """Return the pair score of two memories, 0 to 1."""
-    return float(pair_scores([gold], [predicted])[0, 0])
-
-
 def pair_scores(gold: Sequence[MemoryItem], predicted: Sequence[MemoryItem]) -> NDArray[np.float64]:
-    """Return all pair scores, shape (len(gold), len(predicted))."""
+    """Return all pair scores, 0 to 1, shape (len(gold), len(predicted))."""
     mine = [normalised(item.text) for item in gold]
     theirs = [normalised(item.text) for item in predicted]
     scores = np.zeros((len(gold), len(predicted)))

@@ -215,30 +215,18 @@ class TaskRun(ItemExperiment, Generic[R]):
         return self.chats.plans()
 
 
-def run_task(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]]:
-    """Process every row of `task`; write predictions in addition to rows and summary.
-
-    Raise UserError for invalid options, BudgetReached, and as `execute`.
-    """
-    with open_chats(options.chat) as chats:
-        return execute(TaskRun(options, task, chats), options.run)
-
-
-def plan_task(options: TaskOptions, task: Task[R]) -> Mapping[str, Plan]:
-    """Return what `run_task` would send. Raise UserError for invalid options, and as `plan`."""
-    with open_chats(replace(options.chat, dry_run=True)) as chats:
-        return plan(TaskRun(options, task, chats))
-
-
 def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]] | None:
     """Run `task` and print a report, or the plans after --dry-run, which returns None.
 
-    With --json stdout has JSON only, and the report goes to stderr.
+    With --json stdout has JSON only, and the report goes to stderr. Raise UserError for invalid
+    options, BudgetReached, and as `execute`.
     """
-    if options.chat.dry_run:
-        print_plans(plan_task(options, task), options.as_json)
-        return None
-    outcome = run_task(options, task)
+    with open_chats(options.chat) as chats:
+        experiment = TaskRun(options, task, chats)
+        if options.chat.dry_run:
+            print_plans(plan(experiment), options.as_json)
+            return None
+        outcome = execute(experiment, options.run)
     if options.as_json:
         say_json(canonical(outcome.summary))
     show = note if options.as_json else say

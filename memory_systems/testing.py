@@ -186,7 +186,8 @@ class MemorySystemContract(ABC):
         system = self.make(context)
         system.open("ann")
         try:
-            system.load(load)
+            if load:
+                system.load(load)
             yield system
         finally:
             system.close()
@@ -209,15 +210,16 @@ class MemorySystemContract(ABC):
             ids = [item.id for item in found]
             assert None not in ids
             assert len(set(ids)) == len(ITEMS)
-            assert [_without_id(item) for item in found] == list(ITEMS)
+            assert [replace(item, id=None) for item in found] == list(ITEMS)
 
     def test_operations_replay_to_the_memories(self) -> None:
-        """The operations that `ingest` returns give its memories, from an empty or a full store."""
+        """The operations that `ingest` returns lead from the memories before to those after."""
         with self.opened(load=ITEMS) as system:
             for dialogue in (DIALOGUE[:2], DIALOGUE, HOSTILE, DIALOGUE):
                 before = system.memories()
+                added = [Operation(Action.ADD, after=item) for item in before]
                 operations = system.ingest(dialogue)
-                assert _replayed(before, operations) == system.memories()
+                assert memories_after([*added, *operations]) == system.memories()
 
     def test_search_is_over_the_memories(self) -> None:
         """At most k hits, best first, equal scores by age, distinct texts."""
@@ -350,12 +352,3 @@ def _outcome(work: Callable[[], Any]) -> Any:
         return work()
     except Exception as error:
         return error
-
-
-def _without_id(item: MemoryItem) -> MemoryItem:
-    return replace(item, id=None)
-
-
-def _replayed(before: Sequence[MemoryItem], operations: Sequence[Operation]) -> list[MemoryItem]:
-    added = [Operation(Action.ADD, after=item) for item in before]
-    return memories_after([*added, *operations])

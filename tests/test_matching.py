@@ -20,7 +20,6 @@ from memory_scoring import (
     figures,
     greedy,
     hungarian,
-    pair_score,
     pair_scores,
     similar_pairs,
 )
@@ -165,6 +164,10 @@ def test_value_similarity_is_jaccard_and_ratio_and_says_which_comes_first() -> N
 def test_confidence_similarity(one: float | None, other: float | None, expected: float) -> None:
     assert confidence_similarity(one, other) == pytest.approx(expected)
     assert confidence_similarity(other, one) == pytest.approx(expected)
+
+
+def pair_score(gold: MemoryItem, predicted: MemoryItem) -> float:
+    return float(pair_scores([gold], [predicted])[0, 0])
 
 
 def test_pair_score_is_the_weighted_sum() -> None:
