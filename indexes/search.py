@@ -96,13 +96,11 @@ def _search(store: Any, asked: Sequence[str], k: int, by: str) -> Any:
     many = len(asked) if len(asked) > 1 else 0
     with store.encoder() as encoder, progress("encoding", many) as advance:
         vectors, _ = encoder.encode(asked, advance, role="query")
-    found = index.search_hybrid(vectors, asked, k) if by == "both" else index.search(vectors, k)
     if by == "both":
-        return found
+        return index.search_hybrid(vectors, asked, k)
     # A vector of zeros scores 0 with every memory, which is no hit.
-    return [
-        hits if vector.any() else no_hits() for hits, vector in zip(found, vectors, strict=True)
-    ]
+    pairs = zip(index.search(vectors, k), vectors, strict=True)
+    return [hits if vector.any() else no_hits() for hits, vector in pairs]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recallbed.chat_models import ChatModel, DryRun, chat_model
+from recallbed.chat_models import ChatModel, DryRun
 from recallbed.chat_models.local_model import LocalModel
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -19,6 +19,7 @@ from retrievers.rerank.pointwise import Pointwise
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from tests.reader import shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.test_rerank import asked
 from tests.tiny_models import save_llama, words_of
 
 QUERY = "Which tea should I buy?"
@@ -41,10 +42,6 @@ def grading(grade: Callable[[str, str], Any]) -> Callable[[Call], Any]:
 def overlap(query: str, text: str) -> dict[str, int]:
     common = set(query.lower().split()) & set(text.lower().split())
     return {"grade": min(len(common), 3)}
-
-
-def asked(server: ScriptedServer, **options: Any) -> ChatModel:
-    return chat_model("openai:scripted", base_url=server.url, first_wait=0.0, **options)
 
 
 def scored(server: ScriptedServer, **options: Any) -> Scored:

@@ -202,13 +202,9 @@ def test_every_language_has_a_list_of_words_as_texts_spell_them(language: str) -
     assert [word for word in words if '"' in word or "," in word] == []
 
 
-COMMON = {"russian": ("и", "не", "это"), "arabic": ("من", "في", "على"), "hindi": ("में", "और", "है")}
-
-
-@pytest.mark.parametrize("language", BY_SCRIPT.values())
-def test_the_commonest_words_of_each_script_are_stopped(language: str) -> None:
-    for word in COMMON[language]:
-        assert tokens(word).content == (), word
+@pytest.mark.parametrize("word", ["и", "не", "это", "من", "في", "على", "में", "और", "है"])
+def test_the_commonest_words_of_each_script_are_stopwords(word: str) -> None:
+    assert tokens(word).content == ()
 
 
 def test_the_english_list_has_the_127_words_of_the_paper() -> None:
@@ -387,7 +383,7 @@ class CleanMachine:
             path.mkdir()
         (self.site / "sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
 
-    def python(self, *words: object) -> subprocess.CompletedProcess[str]:
+    def python(self, *words: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         env |= {
             "NLTK_DATA": str(self.nltk_data),
@@ -397,9 +393,11 @@ class CleanMachine:
             "PYTHONIOENCODING": "utf-8",
         }
         command = [sys.executable, *map(str, words)]
-        return subprocess.run(
+        done = subprocess.run(
             command, cwd=self.home, env=env, capture_output=True, encoding="utf-8", timeout=HANG
         )
+        assert code in (None, done.returncode), done.stderr
+        return done
 
     def untouched(self) -> bool:
         """Nothing was fetched, nor tried to be."""
@@ -418,9 +416,9 @@ def clean(tmp_path: Path) -> CleanMachine:
 
 def test_the_clean_machine_has_no_network_and_no_sentence_data(clean: CleanMachine) -> None:
     code = "import nltk; nltk.data.path[:] = []; nltk.word_tokenize('tea')"
-    assert "LookupError" in clean.python("-c", code).stderr  # as reported
+    assert "LookupError" in clean.python("-c", code, code=1).stderr  # as reported
     code = "import urllib.request as u; u.urlopen('http://127.0.0.1:9', timeout=5)"
-    assert "no network in this test" in clean.python("-c", code).stderr
+    assert "no network in this test" in clean.python("-c", code, code=1).stderr
     assert not clean.untouched()
 
 
@@ -436,7 +434,6 @@ assert all(stopwords(language) for language in (*LATIN, *BY_SCRIPT.values()))
 print(json.dumps([found, PaperTokens()(text)]))
 """
     done = clean.python("-c", code)
-    assert done.returncode == 0, done.stderr
     [every, paper] = json.loads(done.stdout)
     assert all("绿茶" in content for content, _ in every)
     assert paper[0][0] == "tea"
@@ -446,7 +443,6 @@ print(json.dumps([found, PaperTokens()(text)]))
 def test_a_whole_sweep_needs_no_data(clean: CleanMachine) -> None:
     words = ["--retriever", "bm25", "--retriever", "rank-bm25", "--limit", 4, "--json"]
     done = clean.python("-m", "task3.sweep", *words, "--distractors", 100, "--out", "run")
-    assert done.returncode == 0, done.stderr
     assert [cell["scored"] for cell in json.loads(done.stdout)["cells"]] == [4, 4]
     assert clean.untouched()
 
@@ -473,7 +469,7 @@ def test_no_code_of_ours_downloads_anything() -> None:
 def test_a_library_that_is_missing_fails_before_the_first_row(clean: CleanMachine) -> None:
     (clean.site / "nltk.py").write_text("raise ImportError('nltk is not installed')\n", "utf-8")
     words = ["--retriever", "bm25", "--limit", 1, "--distractors", 100, "--out", "run"]
-    done = clean.python("-m", "task3.sweep", *words)
+    done = clean.python("-m", "task3.sweep", *words, code=None)
     assert done.returncode != 0
     assert "nltk is not installed" in done.stderr
     assert not (clean.home / "run" / "rows.jsonl").exists()
@@ -487,8 +483,7 @@ def test_eight_workers_and_one_write_the_same_bytes(clean: CleanMachine) -> None
     for workers in (1, 8):
         words = ["--retriever", "bm25", "--limit", 40, "--distractors", "100,200,300"]
         out = clean.home / f"run{workers}"
-        done = clean.python("-m", "task3.sweep", *words, "--workers", workers, "--out", out)
-        assert done.returncode == 0, done.stderr
+        clean.python("-m", "task3.sweep", *words, "--workers", workers, "--out", out)
         rows.append((out / "rows.jsonl").read_bytes())
     assert rows[0].count(b"\n") == 120
     assert rows[0] == rows[1]
@@ -534,12 +529,9 @@ def test_eight_threads_at_once_get_the_tokens_of_one(clean: CleanMachine) -> Non
     alone = clean.python(
         "-c", THREADS.replace("Barrier(8)", "Barrier(1)").replace("range(8)", "[0]")
     )
-    assert alone.returncode == 0, alone.stderr
     [[expected, *_], _] = json.loads(alone.stdout)
     for _ in range(2):
-        done = clean.python("-c", THREADS)
-        assert done.returncode == 0, done.stderr
-        found, wrong = json.loads(done.stdout)
+        found, wrong = json.loads(clean.python("-c", THREADS).stdout)
         assert wrong == []
         assert all(tokens == expected for tokens in found)
     assert clean.untouched()
@@ -584,12 +576,12 @@ def test_quoted_words_find_the_word_and_not_the_quotes(quotes: str) -> None:
         ("من هو", ["يحب الكلاب", "يسأل من هو كل يوم"]),
     ],
 )
-def test_in_other_languages_too(query: str, pool: list[str]) -> None:
+def test_a_query_of_stopwords_keeps_them(query: str, pool: list[str]) -> None:
     assert MultilingualTokens()(query).content == ()
     assert recall(scores(BM25(), query, pool), 1) == 1
 
 
-def test_the_papers_tokens_keep_them_too() -> None:
+def test_the_papers_tokens_keep_stopwords_of_a_query_of_stopwords() -> None:
     pool = ["likes tea", "asked who am i in a poem"]
     assert recall(scores(BM25(tokens="paper"), "who am I", pool), 1) == 1
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 2}
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] + ' : ' + m['content'] + ' ' }}{% endfor %}"
@@ -56,13 +58,10 @@ def save_bert(
     torch.manual_seed(3)
     config = transformers.BertConfig(
         vocab_size=size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
         max_position_embeddings=limit,
         num_labels=outputs,
         initializer_range=0.5,
+        **SIZES,
     )
     model: Any = getattr(transformers, kind)(config)
     model.save_pretrained(folder)
@@ -77,13 +76,7 @@ def save_llama(folder: Path, words: Sequence[str], *, limit: int = 256) -> Path:
     size = save_tokenizer(folder, words, limit)
     torch.manual_seed(3)
     config = LlamaConfig(
-        vocab_size=size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=limit,
-        initializer_range=0.3,
+        vocab_size=size, max_position_embeddings=limit, initializer_range=0.3, **SIZES
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
