@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 class JudgeSummary:
     """The counts of one judge over its items.
 
-    `score` is over the judged items alone and None if there is none: an unjudged item is
+    `score` is over the judged items only and None if there is none: an unjudged item is
     neither right nor wrong. `disagreement` is the share of the items with at least two votes whose
     votes differ, tied ones included; None if no item has two.
     """
@@ -116,23 +116,23 @@ def rate(
 
 
 def cohen_kappa(table: Floats) -> Floats:
-    """Agreement beyond chance, (observed - expected) / (1 - expected) (Cohen 1960).
+    """Return agreement beyond chance, (observed - expected) / (1 - expected) (Cohen 1960).
 
     Expected is that of two independent raters with these marginals. Not defined if both give
-    one and the same level only.
+    only one and the same level.
     """
     levels = table.shape[-1]
     return _weighted(table, 1 - np.eye(levels))
 
 
 def quadratic_kappa(table: Floats, levels: Sequence[float]) -> Floats:
-    """Kappa with disagreement weighed by the squared distance of the levels (Cohen 1968)."""
+    """Return kappa, disagreement weighted by the squared distance of the levels (Cohen 1968)."""
     steps = np.asarray(levels, float)
     return _weighted(table, (steps[:, None] - steps[None, :]) ** 2)
 
 
 def _weighted(table: Floats, weights: Floats) -> Floats:
-    """1 - observed / expected disagreement; for 0/1 weights that is Cohen's kappa."""
+    """Return 1 - observed / expected disagreement; with 0/1 weights that is Cohen's kappa."""
     n = table.sum((-2, -1))
     expected = table.sum(-1)[..., :, None] * table.sum(-2)[..., None, :]
     wanted = (expected * weights).sum((-2, -1)) / n
@@ -141,10 +141,10 @@ def _weighted(table: Floats, weights: Floats) -> Floats:
 
 
 def spearman(table: Floats) -> Floats:
-    """Spearman's rank correlation with mid-ranks for ties; levels ascend.
+    """Return Spearman's rank correlation with mid-ranks for ties; levels ascend.
 
-    It is Pearson's over the ranks, which for ratings are given by the marginals alone. Not
-    defined if a rater gives one level only.
+    It is Pearson's over the ranks, which for ratings are determined by the marginals. Not
+    defined if a rater gives only one level.
     """
     n = table.sum((-2, -1))[..., None]
     # A level's mid-rank, as a deviation from the mean rank (n + 1) / 2.
@@ -157,7 +157,7 @@ def spearman(table: Floats) -> Floats:
 
 
 def f1(table: Floats, positive: int) -> Floats:
-    """2 tp / (2 tp + fp + fn) for the level at `positive`; the same whichever rater is the truth.
+    """Return 2 tp / (2 tp + fp + fn) for the level at `positive`, whichever rater is the truth.
 
     Not defined if neither ever gives it.
     """

@@ -70,7 +70,7 @@ def hungarian(scores: Scores) -> list[tuple[int, int]]:
         from scipy.optimize import linear_sum_assignment
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "--assign hungarian needs scipy: pip install scipy, or give --assign greedy"
+            "--assign hungarian needs scipy: pip install scipy, or pass --assign greedy"
         ) from None
     rows, columns = linear_sum_assignment(scores, maximize=True)
     return [(int(row), int(column)) for row, column in zip(rows, columns, strict=True)]

@@ -49,7 +49,7 @@ class ScoreOptions:
 
     @property
     def judge(self) -> JudgeOptions | None:
-        """The judge, for its scorer alone."""
+        """The judge, which only `--scorer judge` has."""
         return self.judge_options.named
 
     @property

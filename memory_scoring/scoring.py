@@ -32,7 +32,7 @@ def score_sessions(
     options: ScoreOptions,
     dialogue: Callable[[R], Sequence[Turn]],
 ) -> MemoryReport[R]:
-    """Pair up and count. `dialogue` gives the turns that decide a session's language.
+    """Pair up and count. `dialogue` returns the turns that decide a session's language.
 
     Raise UserError as `judges.run.judge_all` does.
     """

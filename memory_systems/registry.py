@@ -32,8 +32,8 @@ def build_system(
     require_all(cls, name, option, settings, _GIVEN)
     if cls.needs_chat and context.chat is None:
         raise UserError(
-            f"the memory system `{name}` needs a chat model;"
-            " give --chat-model, such as --chat-model openai:MODEL"
+            f"the memory system `{name}` needs a chat model."
+            " Pass --chat-model, such as --chat-model openai:MODEL"
         )
     try:
         system = cls.build(known, context)

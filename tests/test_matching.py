@@ -207,7 +207,7 @@ def test_assignments_against_enumeration(rows: int, columns: int, draw: random.R
 
 def test_without_scipy_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install scipy, or give --assign greedy"):
+    with pytest.raises(ModuleNotFoundError, match="pip install scipy, or pass --assign greedy"):
         hungarian(np.ones((1, 1)))
 
 

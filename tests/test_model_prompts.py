@@ -1,6 +1,5 @@
 """Models with their own prompts or a network for each role, and vectors without a direction."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,15 @@ from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, one_line_error, run, sweep_config, write_lines
+from tests.kit import (
+    WriteRelease,
+    one_line_error,
+    rows_of,
+    run,
+    run_json,
+    sweep_config,
+    write_lines,
+)
 from tests.tiny_models import save_static, static
 
 WORDS = {
@@ -158,8 +165,8 @@ def test_a_store_is_built_and_searched_with_them(
     folder = model(tmp_path, {"query": QUERY, "document": MEMORIES})
     write_lines(tmp_path / "mine.jsonl", [{"text": memory.text} for memory in POOL])
     run(build_app, "mine.jsonl", "--out", "store", "--model", folder, "--kind", "flat", code=0)
-    found = run(search_app, "store", "tea", "-k", "3", "--json")
-    scores = {hit["text"]: hit["score"] for hit in json.loads(found.stdout)["hits"]}
+    found = run_json(search_app, "store", "tea", "-k", "3")
+    scores = {hit["text"]: hit["score"] for hit in found["hits"]}
     for text, score in scores.items():
         assert score == pytest.approx(cosine("ask: tea", f"kept: {text}"), abs=1e-5)
     header = IndexedStore(Path("store")).header
@@ -205,22 +212,16 @@ def test_zero_vectors_in_the_store_are_counted_again(plain: Path, tmp_path: Path
 def test_a_sweep_with_unknown_words_ends_with_their_count(
     plain: Path, write_release: WriteRelease, tmp_path: Path
 ) -> None:
-    release = write_release(
-        [("tea", ["tea", "zebra", "cat"], 0), ("quagga", ["cat", "tea", "gnu"], 1)]
+    queries = [("tea", ["tea", "zebra", "cat"], 0), ("quagga", ["cat", "tea", "gnu"], 1)]
+    two = (
+        Configuration("d", "dense", {"model": str(plain), "device": "cpu"}),
+        Configuration("h", "hybrid", {"legs": "bm25,d"}),
     )
-    config = sweep_config(
-        (
-            Configuration("d", "dense", {"model": str(plain), "device": "cpu"}),
-            Configuration("h", "hybrid", {"legs": "bm25,d"}),
-        ),
-        data=release,
-        distractors=(2,),
-        out=tmp_path / "run",
-    )
-    summary = run_sweep(config).summary
-    notes = summary["notes"]["d"]
+    release, out = write_release(queries), tmp_path / "run"
+    config = sweep_config(two, data=release, distractors=(2,), out=out)
+    notes = run_sweep(config).summary["notes"]["d"]
     assert (notes["zero_vector_queries"], notes["of_queries"]) == (1, 2)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").open()]
+    rows = rows_of(out)
     assert [row["error"] for row in rows] == [None] * 4
     tied = {(row["retriever"], row["query"][-1:]): row["tied"] for row in rows}
     assert sorted(tied.values()) == [1, 1, 3, 3]
@@ -241,8 +242,8 @@ def test_an_index_keeps_them_and_says_how_many(
     write_lines(tmp_path / "mine.jsonl", [{"text": text} for text in texts])
     done = run(build_app, "mine.jsonl", "--out", "store", "--model", plain, "--kind", kind, code=0)
     assert "2 of 4 memories have a vector of zeros (first: id 1)" in done.stderr
-    found = run(search_app, "store", "cat", "-k", "4", "--json")
-    hits = [(hit["text"], hit["score"]) for hit in json.loads(found.stdout)["hits"]]
+    found = run_json(search_app, "store", "cat", "-k", "4")
+    hits = [(hit["text"], hit["score"]) for hit in found["hits"]]
     assert hits == [("cat", 1.0), ("tea", pytest.approx(0.6)), ("zebra", 0.0), ("gnu", 0.0)]
     nothing = run(search_app, "store", "quagga", code=0)
     assert "nothing matches" in nothing.stdout
