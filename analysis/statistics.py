@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -53,6 +54,23 @@ def wilson(mean: float, n: int) -> Interval:
     return Interval(mean, max(middle - half, 0.0), min(middle + half, 1.0), "wilson")
 
 
+def _block(n: int, rng: np.random.Generator, count: int) -> Floats:
+    if n <= _MULTINOMIAL:
+        return rng.multinomial(n, np.full(n, 1 / n), count).astype(float)
+    # The same law from the numbers of the clusters drawn, ten times faster for many clusters.
+    drawn = np.empty((count, n))
+    for row in drawn:
+        row[:] = np.bincount(rng.integers(0, n, n), minlength=n)
+    return drawn
+
+
+@lru_cache(maxsize=1)  # the next bootstrap is mostly over as many clusters
+def _only_block(n: int, seed: int, count: int) -> Floats:
+    drawn = _block(n, np.random.default_rng(seed), count)
+    drawn.flags.writeable = False
+    return drawn
+
+
 class Bootstrap:
     """Percentile bootstrap over clusters (sessions): whole clusters are drawn, with replacement.
 
@@ -77,22 +95,14 @@ class Bootstrap:
         if self._kept is not None:
             yield self._kept
             return
-        rng = np.random.default_rng(self._seed)
         height = max(1, BLOCK // self.n)
+        if height >= self._resamples:
+            self._kept = _only_block(self.n, self._seed, self._resamples)
+            yield self._kept
+            return
+        rng = np.random.default_rng(self._seed)
         for start in range(0, self._resamples, height):
-            block = self._block(rng, min(height, self._resamples - start))
-            if height >= self._resamples:
-                self._kept = block
-            yield block
-
-    def _block(self, rng: np.random.Generator, count: int) -> Floats:
-        if self.n <= _MULTINOMIAL:
-            return rng.multinomial(self.n, np.full(self.n, 1 / self.n), count).astype(float)
-        # The same law from the numbers of the clusters drawn, ten times faster for many clusters.
-        drawn = np.empty((count, self.n))
-        for row in drawn:
-            row[:] = np.bincount(rng.integers(0, self.n, self.n), minlength=self.n)
-        return drawn
+            yield _block(self.n, rng, min(height, self._resamples - start))
 
     def sums(self, by_cluster: Floats) -> Floats:
         """Return sums over drawn clusters, (resamples, m), of `by_cluster`, (clusters, m)."""

@@ -1,4 +1,5 @@
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -51,6 +52,20 @@ def alpsbench() -> Path:
 def write_release(tmp_path: Path) -> WriteRelease:
     """Write a small release into the test's folder: `kit.write_release` with its root given."""
     return partial(kit.write_release, tmp_path / "release")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Do not wait until files written in this process reach the disk: no test cuts the power."""
+    fsync = os.fsync
+
+    def only_special(file: int) -> None:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            fsync(file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", only_special)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,14 +44,18 @@ needs_model = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModel]:
+    import gguf
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for each other where the machine is shared
-    cache = tmp_path_factory.mktemp("local") / "replies.sqlite"
-    made = chat_model("local:smollm2", cache=cache)
+    store = tmp_path_factory.mktemp("local") / "replies.sqlite"
+    made = chat_model("local:smollm2", cache=store)
     assert isinstance(made, LocalModel)
-    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        # Configuration, tokenizer and weights each read the whole file, 2 s each.
+        patch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
+        yield made
     torch.set_num_threads(threads)
 
 
