@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from recallbed.chat_models import ChatOptions, Message, chat_model, one_line
+from recallbed.chat_models import ChatOptions, Message, chat_model, harmless_line
 from recallbed.corpus.material import gather
 from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.harness.run_options import RunOptions
@@ -65,7 +65,7 @@ def main() -> None:
     rows = gather(asked.data, asked.split, "nested", sizes, (0,), asked.limit).pools.rows
     golds: dict[str, set[str]] = {}
     for row in rows:
-        golds.setdefault(one_line(row.query), set()).add(one_line(row.gold_memory.text))
+        golds.setdefault(harmless_line(row.query), set()).add(harmless_line(row.gold_memory.text))
     tokenizer = chat_model("local:smollm2")
 
     def count(call: Call, reply: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from judges.prompt import JudgePrompt, Number
 from judges.verdicts import Judged, Pairs
 from judges.voting import Ballot, Judge, JudgeQuestion
 from recallbed.chat_models.base import ChatModel, Message
-from recallbed.chat_models.fence import one_line
+from recallbed.chat_models.prompts import harmless_line
 from recallbed.corpus.records import MemoryItem
 
 OUT_OF_RANGE, REPEATED = "pair with an unknown number", "memory paired twice"
@@ -76,7 +76,7 @@ def _messages(
 
 def _line(item: MemoryItem) -> str:
     """Return the text with its label, because some texts are a single word."""
-    return one_line(f"{item.text} ({item.label})" if item.label else item.text)
+    return harmless_line(f"{item.text} ({item.label})" if item.label else item.text)
 
 
 def _clean(golds: int, predicted: int, reply: _Reply, repairs: Counter[str]) -> Pairs:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from recallbed.chat_models.base import Message
-from recallbed.chat_models.fence import fence_for, harmless
+from recallbed.chat_models.prompts import fence_for, harmless
 
 _ASK = "Now do with the material above as you were told."
 

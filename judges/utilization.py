@@ -19,7 +19,7 @@ from judges.prompt import Number, YesOrNo, is_yes
 from judges.verdicts import MISSING_GRADE, Grades, Judged
 from judges.voting import Ballot, Judge, JudgeQuestion, Vote, lower_median, majority
 from recallbed.chat_models.base import ChatModel
-from recallbed.chat_models.fence import one_line
+from recallbed.chat_models.prompts import harmless_line
 from recallbed.errors import UserError
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei")
@@ -93,7 +93,7 @@ class UtilizationJudge(Judge[[str, str, str, Sequence[str]], Any]):
         material = {
             "USER'S QUESTION": query,
             "MEMORY THAT MATTERS HERE": memory_text,
-            "OTHER MEMORIES OF THE USER": "\n".join(f"- {one_line(text)}" for text in others),
+            "OTHER MEMORIES OF THE USER": "\n".join(f"- {harmless_line(text)}" for text in others),
             "ASSISTANT'S ANSWER": answer,
         }
         vote: Vote[Any] = _grades if self.dimension == "ei" else is_yes

@@ -15,8 +15,7 @@ from analysis.metrics import display_order
 from memory_systems.base import Hit, Response, SystemContext, SystemFailure, as_memory
 from memory_systems.budget import LineTokens, room
 from recallbed.chat_models.base import NOTHING_USED, ChatModel, Failure, Message, Request, Usage
-from recallbed.chat_models.fence import fence_for, harmless, one_line
-from recallbed.chat_models.prompt_file import PromptFile
+from recallbed.chat_models.prompts import PromptFile, fence_for, harmless, harmless_line
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from retrievers.base import NotScored, Retriever
@@ -104,7 +103,7 @@ class Attempt:
 
         `fit` maps the tokens of each text and the tokens available to positions.
         """
-        lines = [f"- {one_line(text)}" for text in texts]
+        lines = [f"- {harmless_line(text)}" for text in texts]
         shown: list[str] = []
         if lines:
             costs = [*map(LineTokens(self.chat), lines)]

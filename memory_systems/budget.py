@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from recallbed.chat_models.base import ChatModel, Message
-from recallbed.chat_models.fence import one_line
+from recallbed.chat_models.prompts import harmless_line
 from recallbed.corpus.records import Turn
 
 
@@ -61,8 +61,8 @@ def numbered_chunks(
     chunks: list[list[tuple[int, str]]] = []
     left = 0
     for number, turn in enumerate(dialogue):
-        text = one_line(turn.text)
-        head = f"[{number}] {one_line(turn.role)}: "
+        text = harmless_line(turn.text)
+        head = f"[{number}] {harmless_line(turn.role)}: "
         for line in _pieces(head, text, budget, tokens) if text else ():
             cost = tokens(line)
             if not chunks or cost > left:

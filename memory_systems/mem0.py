@@ -19,7 +19,7 @@ from memory_systems.budget import LineTokens, numbered_chunks, room
 from memory_systems.facts import Attitude, Facts, Label, TimeScope, plain, rewritten, same_text
 from memory_systems.registry import register_system
 from memory_systems.stored import StoredSystem, at_least_one
-from recallbed.chat_models import Message, PromptFile, fence_for, one_line
+from recallbed.chat_models import Message, PromptFile, fence_for, harmless_line
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.errors import UserError
 
@@ -134,8 +134,8 @@ def _extraction(lines: Sequence[str]) -> tuple[Message, ...]:
 
 
 def _question(item: MemoryItem, found: Sequence[MemoryItem]) -> tuple[Message, ...]:
-    lines = [f"New fact: {one_line(item.text)}", "", "Memories:"]
-    lines += [f"[{label}] {one_line(memory.text)}" for label, memory in enumerate(found, 1)]
+    lines = [f"New fact: {harmless_line(item.text)}", "", "Memories:"]
+    lines += [f"[{label}] {harmless_line(memory.text)}" for label, memory in enumerate(found, 1)]
     fence = fence_for(lines)
     return PromptFile.load("memory_systems", DECIDE).fill(
         rule=fence.rule, data=fence.put("\n".join(lines)), count=len(found)

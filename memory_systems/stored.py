@@ -24,7 +24,7 @@ from memory_systems.base import (
 from memory_systems.budget import best_within
 from memory_systems.store import HistoryEntry, MemoryStore, StaleMemory
 from recallbed.chat_models.base import NOTHING_USED, Usage
-from recallbed.chat_models.prompt_file import PromptFile
+from recallbed.chat_models.prompts import PromptFile
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from retrievers.registry import describe_leg

@@ -9,7 +9,7 @@ from pydantic import BaseModel, RootModel
 
 from recallbed.chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage, anchor
 from recallbed.chat_models.anchor import after_reasoning, find_answer
-from recallbed.chat_models.structured import RE_ASKS, RawReply, converse, replay, strict_schema
+from recallbed.chat_models.structured import RE_ASKS, RawReply, converse, replied, strict_schema
 
 ANSWER, ECHO = '{"order": [3, 1]}', '{"order": [7]}'
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=12)
@@ -201,7 +201,7 @@ def talk(replies: list[RawReply | Failure], request: Request = ASK, *rungs: Rung
         asked.append(ask)
         return replies[len(asked) - 1]
 
-    end = replay(converse(request, rungs or (Rung.PLAIN,)), answer)  # type: ignore[arg-type]
+    end = replied(converse(request, rungs or (Rung.PLAIN,)), answer)  # type: ignore[arg-type]
     return end, asked
 
 

@@ -32,9 +32,9 @@ from recallbed.chat_models import (
     chat_model,
     read_prices,
 )
+from recallbed.chat_models.budget import estimate_messages, estimate_text
 from recallbed.chat_models.openai_model import GIVE_UP_AFTER, OpenAIModel
 from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
-from recallbed.chat_models.tokens import estimate_messages, estimate_text
 from recallbed.errors import UserError
 from tests.kit import ROOT, python
 from tests.scripted_server import Call, ScriptedServer, scripted_server

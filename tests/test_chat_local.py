@@ -30,8 +30,8 @@ from recallbed.chat_models import (
     chat_model,
     grammar,
 )
+from recallbed.chat_models.budget import estimate_text
 from recallbed.chat_models.local_model import LocalModel, resolve_weights
-from recallbed.chat_models.tokens import estimate_text
 from recallbed.corpus.records import Turn
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25

@@ -24,7 +24,7 @@ from indexes.indexed_store import read_memories
 from judges.agreement import app as agreement_app
 from judges.recorded import app as recorded_app
 from memory_scoring.predictions import read_memory_lists
-from recallbed.chat_models.prices import read_prices
+from recallbed.chat_models.budget import read_prices
 from recallbed.corpus.convert import app as convert_app
 from recallbed.corpus.layout import sample_root
 from recallbed.corpus.material import gather

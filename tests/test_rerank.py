@@ -100,7 +100,7 @@ def test_the_contract_catches_a_prompt_that_shows_memories_as_they_are(
     careless: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With their lines, and on one line but with their marks."""
-    monkeypatch.setattr(prompt_reranker, "one_line", careless)
+    monkeypatch.setattr(prompt_reranker, "harmless_line", careless)
     monkeypatch.setattr(prompt_reranker, "fence_for", lambda texts: Fence("<DATA 0>", "</DATA 0>"))
     with pytest.raises((AssertionError, ValueError)):
         TestEveryParadigm().test_memories_that_give_orders_change_no_parse()

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from recallbed.chat_models import ChatOptions, one_line
+from recallbed.chat_models import ChatOptions, harmless_line
 from recallbed.corpus.material import gather
 from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
@@ -76,7 +76,7 @@ def test_a_perfect_reader_reaches_exactly_the_first_stages_recall_at_its_depth(
     alpsbench: Path, tmp_path: Path
 ) -> None:
     rows = gather(alpsbench, "dev", "released", (100,), (0,), 12).pools.rows
-    golds = {one_line(row.query): one_line(row.gold_memory.text) for row in rows}
+    golds = {harmless_line(row.query): harmless_line(row.gold_memory.text) for row in rows}
     with scripted_server(reader(lambda query, text: float(golds[query] == text))) as server:
         outcome = run_sweep(
             sweep_config(
@@ -188,7 +188,7 @@ def test_killed_half_way_and_resumed_it_repeats_no_call_whose_reply_was_stored(
     assert stored + len(bodies(without_rows)) == len(bodies(before) | bodies(without_rows))
     # Every row rests on stored replies: what it asked is not asked again though the rows are lost.
     pools = gather(data, "dev", "released", (11,), (0,), None).pools
-    queries = {row.benchmark_id: one_line(row.query) for row in pools.rows}
+    queries = {row.benchmark_id: harmless_line(row.query) for row in pools.rows}
     rested = {queries[row["query"]] for row in written}
     again = {shown(call)[0] for call in without_rows if behaviour(call) not in NOT_STORED}
     assert not rested & again

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory_scoring.predictions import read_memory_lists
-from recallbed.chat_models.prices import read_prices
+from recallbed.chat_models.budget import read_prices
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.jsonl import read_jsonl

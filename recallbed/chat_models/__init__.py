@@ -13,14 +13,11 @@ from recallbed.chat_models.base import (
     TokenScorer,
     Usage,
 )
-from recallbed.chat_models.budget import Budget
+from recallbed.chat_models.budget import Budget, Price, Prices, read_prices
 from recallbed.chat_models.cache import ReplyCache, choose_cache
-from recallbed.chat_models.choose import chat_model
 from recallbed.chat_models.dry_run import DryRun
-from recallbed.chat_models.fence import Fence, fence_for, harmless, one_line
-from recallbed.chat_models.prices import Price, Prices, read_prices
-from recallbed.chat_models.prompt_file import PromptFile
-from recallbed.chat_models.session import ChatOptions, Chats, open_chats
+from recallbed.chat_models.prompts import Fence, PromptFile, fence_for, harmless, harmless_line
+from recallbed.chat_models.session import ChatOptions, Chats, chat_model, open_chats
 from recallbed.harness.plan import Plan
 
 __all__ = [
@@ -49,7 +46,7 @@ __all__ = [
     "choose_cache",
     "fence_for",
     "harmless",
-    "one_line",
+    "harmless_line",
     "open_chats",
     "read_prices",
 ]

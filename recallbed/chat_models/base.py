@@ -5,6 +5,7 @@ Nothing is raised for what a model or a network does; a user's mistake and a spe
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recallbed.errors import UserError
 from recallbed.harness.failures import with_reason
+from recallbed.harness.terminal import one_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -265,3 +267,26 @@ class TokenScorer(ABC):
         A prompt is a chat, after which the model's turn begins, or bare text. Prompt and
         continuation are tokenised apart. A pair over the context limit is a Failure.
         """
+
+
+SHOWN = 300
+"""Characters. The rest of a longer reason is left out."""
+
+
+def short_reason(text: str) -> str:
+    """`text` on one line of at most SHOWN characters, what steers a terminal as escapes."""
+    line = one_line(text[: 10 * SHOWN])
+    return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
+
+
+def reason_in(body: Any) -> str:
+    """What a server's JSON says was wrong, however it says it; empty where it says nothing."""
+    for name in ("error", "message", "detail", "msg"):
+        told = body.get(name) if isinstance(body, Mapping) else None
+        if isinstance(told, Mapping):
+            told = reason_in(told) or json.dumps(told, ensure_ascii=False)
+        elif isinstance(told, list) and told:
+            told = json.dumps(told, ensure_ascii=False)
+        if isinstance(told, str) and told.strip():
+            return told
+    return body if isinstance(body, str) else ""

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from recallbed.chat_models.base import BudgetReached, Cause, Failure
+from recallbed.chat_models.base import BudgetReached, Cause, Failure, reason_in, short_reason
 from recallbed.chat_models.pace import retry_after
-from recallbed.chat_models.reason import reason_in, short_reason
 from recallbed.chat_models.responses import Trouble
 from recallbed.errors import UserError
 

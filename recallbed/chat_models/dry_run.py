@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from recallbed.chat_models.base import JSON, Cause, ChatModel, Failure, Message, Reply, Request
-from recallbed.chat_models.prices import Prices
+from recallbed.chat_models.budget import Prices
 from recallbed.harness.plan import Plan
 
 

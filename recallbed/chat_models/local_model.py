@@ -33,7 +33,7 @@ from recallbed.chat_models.sent_options import (
     at_temperature,
     temperature_setting,
 )
-from recallbed.chat_models.structured import Ask, RawReply, converse, replay, strict_schema
+from recallbed.chat_models.structured import Ask, RawReply, converse, replied, strict_schema
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 from recallbed.harness.progress import call_made
@@ -125,14 +125,14 @@ class LocalModel(ChatModel, TokenScorer):
         """The answer to one request, from the cache or the model."""
         request = at_temperature(request, self._temperature)
         with self._lock:
-            answer = replay(converse(request, self._rungs), lambda ask: self._reply(request, ask))
+            answer = replied(converse(request, self._rungs), lambda ask: self._reply(request, ask))
         assert answer is not None
         return answer
 
     def recall(self, request: Request) -> Reply | Failure | None:
         """The answer that the cache holds, None where the model would have to run."""
         request = at_temperature(request, self._temperature)
-        return replay(converse(request, self._rungs), lambda ask: self._stored(request, ask))
+        return replied(converse(request, self._rungs), lambda ask: self._stored(request, ask))
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Counted with the model's tokenizer, chat template included."""

@@ -12,8 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from recallbed.chat_models.address import choose_address, choose_key
-from recallbed.chat_models.background import BackgroundLoop
 from recallbed.chat_models.base import (
     JSON,
     BudgetReached,
@@ -26,11 +24,16 @@ from recallbed.chat_models.base import (
     Rung,
     Usage,
 )
-from recallbed.chat_models.budget import Budget, Reservation
+from recallbed.chat_models.budget import (
+    Budget,
+    Prices,
+    Reservation,
+    estimate_messages,
+    estimate_text,
+)
 from recallbed.chat_models.cache import ReplyCache, Stored, key_of
 from recallbed.chat_models.call_errors import check_certificates, client_fault, read_error
 from recallbed.chat_models.pace import Pace, backoff
-from recallbed.chat_models.prices import Prices
 from recallbed.chat_models.responses import Trouble, read_completion
 from recallbed.chat_models.sent_options import (
     AS_REQUESTED,
@@ -38,15 +41,15 @@ from recallbed.chat_models.sent_options import (
     at_temperature,
     temperature_setting,
 )
+from recallbed.chat_models.server import BackgroundLoop, choose_address, choose_key
 from recallbed.chat_models.structured import (
     Ask,
     Conversation,
     RawReply,
     converse,
-    replay,
+    replied,
     strict_schema,
 )
-from recallbed.chat_models.tokens import estimate_messages, estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.progress import call_made
 
@@ -225,7 +228,7 @@ class OpenAIModel(ChatModel):
             return None
         request = self._as_sent(request)
         known = None if request.schema is None else cache.rung(self._rung_key(request))
-        return replay(_conversation(request, known), lambda ask: self._stored(request, ask))
+        return replied(_conversation(request, known), lambda ask: self._stored(request, ask))
 
     def open(self) -> None:
         """Start the client. Raises UserError for proxies or certificates that it can't use."""

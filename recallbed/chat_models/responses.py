@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recallbed.chat_models.base import Cause, Failure, Usage
-from recallbed.chat_models.reason import reason_in, short_reason
+from recallbed.chat_models.base import Cause, Failure, Usage, reason_in, short_reason
 from recallbed.chat_models.structured import RawReply
 
 # What servers call the end of a whole reply: OpenAI and most others `stop`; Together, TGI, SGLang

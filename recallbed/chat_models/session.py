@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
 from recallbed.chat_models.base import ChatModel
-from recallbed.chat_models.budget import Budget
+from recallbed.chat_models.budget import Budget, Prices, read_prices
 from recallbed.chat_models.cache import ReplyCache, Stored, choose_cache
-from recallbed.chat_models.choose import chat_model, model_class
 from recallbed.chat_models.dry_run import DryRun
-from recallbed.chat_models.prices import Prices, read_prices
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
+from recallbed.errors import UserError
 from recallbed.harness.plan import Plan
 from recallbed.harness.terminal import note
 
@@ -192,3 +192,35 @@ def open_chats(options: ChatOptions) -> Iterator[Chats]:
         chats.close()
     if not options.dry_run and (reuse := chats.reuse()):
         note(reuse)
+
+
+def model_class(name: str) -> Callable[..., ChatModel]:
+    """The class behind `name`. Raises UserError for a word that names none."""
+    kind, colon, model = name.partition(":")
+    if not (colon and model) or kind not in ("openai", "local"):
+        raise UserError(
+            f"no chat model `{name}`. Write openai:MODEL, local:smollm2, local:FILE.gguf"
+            " or local:FOLDER"
+        )
+    if kind == "openai":
+        from recallbed.chat_models.openai_model import OpenAIModel
+
+        return OpenAIModel
+    from recallbed.chat_models.local_model import LocalModel
+
+    return LocalModel
+
+
+def chat_model(name: str, **options: Any) -> ChatModel:
+    """The model called `name`, with the options of its class.
+
+    `openai:MODEL` is a model behind an OpenAI-compatible address (see `OpenAIModel`), `local:NAME`
+    one on this machine (see `LocalModel`): `smollm2`, a .gguf file, or a transformers folder.
+    Raises UserError for another word, and for an option that the model doesn't have.
+    """
+    built = model_class(name)
+    known = list(signature(built).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise UserError(f"{name} has no option `{option}` (its options: {', '.join(known)})")
+    return built(name.partition(":")[2], **options)

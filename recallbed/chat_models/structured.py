@@ -14,8 +14,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recallbed.chat_models.anchor import after_reasoning, find_answer
-from recallbed.chat_models.base import JSON, Cause, Failure, Message, Reply, Request, Rung, Usage
-from recallbed.chat_models.reason import short_reason
+from recallbed.chat_models.base import (
+    JSON,
+    Cause,
+    Failure,
+    Message,
+    Reply,
+    Request,
+    Rung,
+    Usage,
+    short_reason,
+)
 from recallbed.harness.clean_text import clean_text
 
 if TYPE_CHECKING:
@@ -109,7 +118,7 @@ def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> 
     raise AssertionError("the last rung answers")
 
 
-def replay(
+def replied(
     conversation: Conversation, answer: Callable[[Ask], RawReply | Failure | None]
 ) -> Reply | Failure | None:
     """The end of a conversation with somebody who answers at once; None where they don't know."""

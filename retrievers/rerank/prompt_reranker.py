@@ -19,10 +19,10 @@ from recallbed.chat_models import (
     Request,
     Usage,
     fence_for,
-    one_line,
+    harmless_line,
 )
 from recallbed.chat_models.base import Failure
-from recallbed.chat_models.tokens import estimate_text
+from recallbed.chat_models.budget import estimate_text
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
 from retrievers.rerank.base import Reranked, Reranker, Shortlist, order_key
@@ -45,8 +45,8 @@ class ShortlistPrompt(PromptFile):
         Query and texts are data: one line each, inside one fence.
         """
         fence = fence_for([query, *texts])
-        lines = [f"Query: {one_line(query)}", "", "Memories:"]
-        lines += [f"[{label}] {one_line(text)}" for label, text in enumerate(texts, 1)]
+        lines = [f"Query: {harmless_line(query)}", "", "Memories:"]
+        lines += [f"[{label}] {harmless_line(text)}" for label, text in enumerate(texts, 1)]
         data = fence.put("\n".join(lines))
         return self.fill(rule=fence.rule, data=data, count=len(texts), **slots)
 

@@ -14,8 +14,16 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from recallbed.chat_models import Cause, ChatModel, DryRun, Failure, TokenScorer, Usage, one_line
-from recallbed.chat_models.tokens import estimate_text
+from recallbed.chat_models import (
+    Cause,
+    ChatModel,
+    DryRun,
+    Failure,
+    TokenScorer,
+    Usage,
+    harmless_line,
+)
+from recallbed.chat_models.budget import estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from retrievers.base import RetrieverError, RunContext
@@ -83,7 +91,7 @@ class QueryLikelihood(PromptReranker):
         """Return the mean log-probability of the query's tokens after each text (natural log)."""
         if not isinstance(self.chat, TokenScorer):
             return [Failure(Cause.NOT_SENT)] * len(shortlist.texts)
-        query = " " + one_line(shortlist.query)
+        query = " " + harmless_line(shortlist.query)
         answers = self.chat.log_probabilities(
             [(prompt_of(text), query) for text in shortlist.texts]
         )
@@ -112,4 +120,4 @@ def _template() -> str:
 
 def prompt_of(text: str) -> str:
     """Return the text before the query: no chat, since the model may not be a chat model."""
-    return _template().replace("{memory}", one_line(text))
+    return _template().replace("{memory}", harmless_line(text))

@@ -23,7 +23,7 @@ from typing_extensions import override
 from analysis.metrics import display_order, ranked
 from recallbed.chat_models import ChatModel, Failure, Message, Reply, Request, Usage
 from recallbed.chat_models.base import Rung
-from recallbed.chat_models.structured import RawReply, converse, replay
+from recallbed.chat_models.structured import RawReply, converse, replied
 from recallbed.corpus.records import Memory
 from retrievers.base import Retriever, Scored
 from retrievers.overlap import Overlap
@@ -111,7 +111,7 @@ class Reader(ChatModel):
         quoted = " ".join(texts.values())
         text = f"I was shown: {quoted} and I obey none of it.\n\n{json.dumps(reply)}"
         usage = Usage(1, len(prompt) // 4, len(text) // 4)
-        answer = replay(converse(request, (Rung.PLAIN,)), lambda ask: RawReply(text, usage))
+        answer = replied(converse(request, (Rung.PLAIN,)), lambda ask: RawReply(text, usage))
         assert answer is not None
         return answer
 
