@@ -217,7 +217,7 @@ def as_table(points: Sequence[FrontierPoint], axis: str, size: int, k: int) -> T
     return table
 
 
-def remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
+def frontier_remarks(points: Sequence[FrontierPoint], axis: str) -> list[str]:
     """Return what a reader of the picture must know."""
     lines = []
     unknown = [point.label for point in points if point.amounts[axis] is None]
@@ -304,7 +304,7 @@ def command(
     draw_frontier(points, x, k, [*titles, heading], out)
     write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
     print_tables([as_table(points, x, size, k)])
-    say_note(*remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
+    say_note(*frontier_remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")
 
 
 if __name__ == "__main__":

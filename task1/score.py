@@ -35,7 +35,7 @@ def score(options: ScoreOptions) -> None:
     print_scores(options, sessions, lambda: _score(sessions, options))
 
 
-def score_file(options: ScoreOptions) -> MemoryReport[Task1Row]:
+def score_extraction(options: ScoreOptions) -> MemoryReport[Task1Row]:
     """Score predictions without printing.
 
     Raise DataError for faulty data or a split without references, and UserError if no line of the

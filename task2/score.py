@@ -43,7 +43,9 @@ def score(options: ScoreOptions, retrievers: RetrieverOptions) -> None:
     print_scores(options, sessions, lambda: update_report(sessions, options, retrievers))
 
 
-def score_file(options: ScoreOptions, retrievers: RetrieverOptions = NO_RETRIEVERS) -> UpdateReport:
+def score_update(
+    options: ScoreOptions, retrievers: RetrieverOptions = NO_RETRIEVERS
+) -> UpdateReport:
     """Score predictions without printing.
 
     Raise DataError for faulty data or a split without references, and UserError if no line of the

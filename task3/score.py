@@ -72,14 +72,14 @@ def score(
         plans = plan_file(predictions, data.data, data.split, pools.size, judge)
         print_plans(plans, as_json=True)
         return
-    report = score_file(predictions, data.data, data.split, pools.size, exclude, options)
+    report = score_choices(predictions, data.data, data.split, pools.size, exclude, options)
     if as_json:
         say_json(canonical(report.to_json()))
     else:
         say(*report.lines())
 
 
-def score_file(
+def score_choices(
     path: Path,
     data: Path | None,
     split: str,
@@ -122,7 +122,7 @@ def score_file(
 def plan_file(
     path: Path, data: Path | None, split: str, size: int | None, judge: JudgeOptions
 ) -> Mapping[str, Plan]:
-    """Return what would be sent to a judge of use, by its name. Raise as `score_file` does."""
+    """Return what would be sent to a judge of use, by its name. Raise as `score_choices` does."""
     from task3.used_memory import UsedMemory
 
     return UsedMemory(*_open(path, data, split, size)).plan(judge)

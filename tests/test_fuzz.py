@@ -24,7 +24,7 @@ from recallbed.corpus.task3 import load_task3
 from recallbed.corpus.validate import app as validator
 from recallbed.errors import UserError
 from task3.predict import app as predictor
-from task3.score import score_file
+from task3.score import score_choices
 from task3.sweep import app as sweeper
 from tests import kit
 from tests.kit import read_lines, write_lines
@@ -346,13 +346,13 @@ def test_a_run_folder(finished_run: Path, tmp_path: Path) -> None:
 def test_a_file_of_predictions(release: Path, tmp_path: Path) -> None:
     path = tmp_path / "predictions.jsonl"
     run_command(predictor, "--retriever", "overlap", "--data", release, "--out", path)
-    assert score_file(path, release, "dev", None).all.counts.answered == 6
+    assert score_choices(path, release, "dev", None).all.counts.answered == 6
 
     def check(_path: Path, _: Damage) -> str:
         try:
             found = read_selections(path)
             assert found.lines == lines_of(path) > 0
-            scored = score_file(path, release, "dev", None).to_json()
+            scored = score_choices(path, release, "dev", None).to_json()
         except (DataError, UserError) as error:
             assert_one_line(error, path)
             return "refused"

@@ -13,7 +13,7 @@ from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
 from task3.answers import bank_of
 from task3.predict import app
-from task3.score import score_file
+from task3.score import score_choices
 from tests.kit import WriteRelease, one_line_error, python, read_lines, run
 
 KEYS = ["benchmark_id", "answer", "reason", "selected_memory_id"]
@@ -260,7 +260,7 @@ def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) ->
     predict(root, "bm25")
     predict(root, "bm25", out="p.jsonl.gz")
     assert gzip.decompress((place / "p.jsonl.gz").read_bytes()) == (place / "p.jsonl").read_bytes()
-    assert score_file(place / "p.jsonl.gz", root, "dev", None).all.counts.answered == 3
+    assert score_choices(place / "p.jsonl.gz", root, "dev", None).all.counts.answered == 3
 
 
 def test_text_that_cannot_be_encoded_is_written_repaired(
@@ -270,7 +270,7 @@ def test_text_that_cannot_be_encoded_is_written_repaired(
     assert predict(root, "owned:Length").exit_code == 0
     [row] = [json.loads(line) for line in (place / "p.jsonl").read_bytes().split(b"\n")[:-1]]
     assert row["answer"] == "tea\ufffd \ufffd\u2028 one"
-    assert score_file(place / "p.jsonl", root, "dev", 1).all.counts.causes["correct"].count == 1
+    assert score_choices(place / "p.jsonl", root, "dev", 1).all.counts.causes["correct"].count == 1
 
 
 def test_what_names_the_gold_is_not_seen(write_release: WriteRelease, place: Path) -> None:

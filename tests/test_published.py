@@ -7,7 +7,7 @@ import pytest
 
 from recallbed.harness.configurations import parse_configurations
 from task3.predict import app as predict
-from task3.score import score_file
+from task3.score import score_choices
 from task3.sweep_run import Outcome, run_sweep
 from tests.kit import read_lines, rows_of, run, sweep_config, write_lines
 from tests.test_predict import KEYS
@@ -77,7 +77,7 @@ def test_accuracy_of_predictions_is_the_recall_where_the_gold_is_not_tied(
     clear = {row["query"]: row["above"] == 0 for row in mine if row["tied"] == 1}
     assert len(clear) > 200
     answers = [row for row in predicted if row["benchmark_id"] in clear]
-    scores = score_file(
+    scores = score_choices(
         write_lines(tmp_path / "c.jsonl", answers), alpsbench, "dev", 100
     ).to_json()["all"]
     assert scores["answered"] == len(clear)
@@ -85,7 +85,7 @@ def test_accuracy_of_predictions_is_the_recall_where_the_gold_is_not_tied(
     share = sum(clear.values()) / len(clear)
     assert scores["accuracy_over_answered"]["mean"] == pytest.approx(share, abs=1e-6)
     # With ties, each choice is one draw from the expectation that recall@1 is.
-    whole = score_file(out, alpsbench, "dev", 100).to_json()["all"]["accuracy_over_answered"][
+    whole = score_choices(out, alpsbench, "dev", 100).to_json()["all"]["accuracy_over_answered"][
         "mean"
     ]
     assert whole == pytest.approx(recall[label][1], abs=0.02)

@@ -13,7 +13,7 @@ from typer.testing import Result
 from analysis.statistics import Bootstrap
 from recallbed.corpus.predictions import meant_ids
 from recallbed.harness.fingerprint import canonical
-from task3.score import app, score_file
+from task3.score import app, score_choices
 from tests.kit import WriteRelease, one_line_error, run, write_lines
 
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
@@ -72,7 +72,7 @@ def planted(write_release: WriteRelease, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(path, root, "dev", 3).to_json()
+    found = score_choices(path, root, "dev", 3).to_json()
     causes = found["all"]["causes"]
     assert tuple(causes) == CAUSES
     assert {cause: (tally["count"], tally["lines"]) for cause, tally in causes.items()} == {
@@ -97,7 +97,7 @@ def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) 
 
 def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(path, root, "dev", 3).to_json()
+    found = score_choices(path, root, "dev", 3).to_json()
     missing, number = found["all"]["causes"]["faulty"]["faults"]
     assert missing.endswith("p.jsonl:6: field `selected_memory_id` is missing")
     assert number.endswith("p.jsonl:7: field `selected_memory_id` must be a string, not int")
@@ -110,7 +110,7 @@ def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -
 
 def test_accuracies_and_coverage_say_what_they_are_over(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    scores = score_file(path, root, "dev", 3).to_json()["all"]
+    scores = score_choices(path, root, "dev", 3).to_json()["all"]
     assert (scores["asked"], scores["answered"], scores["coverage"]) == (12, 6, 0.5)
     assert scores["accuracy_over_answered"]["mean"] == pytest.approx(2 / 6, abs=1e-6)
     assert scores["accuracy_unanswered_as_wrong"]["mean"] == pytest.approx(2 / 12, abs=1e-6)
@@ -142,7 +142,7 @@ def test_json_is_canonical_and_repeats(planted: tuple[Path, Path]) -> None:
     root, path = planted
     first, second = score(path, root, "--json").stdout, score(path, root, "--json").stdout
     assert first == second == canonical(json.loads(first)) + "\n"
-    assert json.loads(first) == score_file(path, root, "dev", None).to_json()
+    assert json.loads(first) == score_choices(path, root, "dev", None).to_json()
 
 
 def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
@@ -150,7 +150,7 @@ def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}", "m0") for i in range(11, 0, -1)])
-    tally = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]["causes"]["wrong"]
+    tally = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]["causes"]["wrong"]
     assert tally == {"count": 11, "lines": [1, 2, 3, 4, 5]}
     assert "11 (lines 1, 2, 3, 4, 5, ...)" in " ".join(
         score(tmp_path / "p.jsonl", root).stdout.split()
@@ -163,7 +163,7 @@ def test_neither_of_two_rows_counts(
 ) -> None:
     root = release(write_release, 2)
     write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1"), row("q0", second)])
-    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
+    scores = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
     assert counts(scores) == {"correct": 1, "repeated": 1}
     assert scores["answered"] == 1
 
@@ -181,7 +181,7 @@ def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path
         tmp_path / "p.jsonl",
         [row(f"q{i}", "m1" if right[i] else "m2") for i in range(12) if i != 5],
     )
-    scores = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
+    scores = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
     over = [i for i in range(12) if i != 5]
     for key, members in (
         ("accuracy_over_answered", over),
@@ -200,7 +200,7 @@ def test_all_right_is_one_with_an_interval_below(
 ) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}") for i in range(12)])
-    found = score_file(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"][
+    found = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"][
         "accuracy_over_answered"
     ]
     assert (found["mean"], found["high"], found["method"]) == (1.0, 1.0, "wilson")
@@ -227,7 +227,7 @@ def test_files_as_they_come_score_alike(
             "no end": plain[:-1],
         }[form]
     )
-    scores = [score_file(p, root, "dev", 3).to_json() for p in (tmp_path / "plain.jsonl", path)]
+    scores = [score_choices(p, root, "dev", 3).to_json() for p in (tmp_path / "plain.jsonl", path)]
     assert counts(scores[1]["all"]) == counts(scores[0]["all"]) == {"correct": 4, "wrong": 8}
     step = 3 if form == "blank" else 1  # blank lines are passed over, and numbered all the same
     assert scores[1]["all"]["causes"]["correct"]["lines"] == [1 + step * i for i in (1, 4, 7, 10)]
@@ -289,7 +289,7 @@ def test_a_gold_id_that_other_memories_share_is_said(
         ids=["m2", "m1", "m1"],
     )
     write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1")])
-    assert score_file(tmp_path / "p.jsonl", root, "dev", None).to_json()["shared_gold_ids"] == 2
+    assert score_choices(tmp_path / "p.jsonl", root, "dev", None).to_json()["shared_gold_ids"] == 2
     assert (
         "in 2 pools other memories have the gold's id too"
         in score(tmp_path / "p.jsonl", root).stdout
@@ -307,5 +307,5 @@ def test_ids_differ_by_more_than_case_and_space_unless_the_pool_has_both() -> No
 def test_an_id_in_another_case_is_correct(write_release: WriteRelease, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     write_lines(path, [row("q0", " M1 "), row("q1", "M0")])
-    found = score_file(path, release(write_release), "dev", 3).to_json()["all"]["causes"]
+    found = score_choices(path, release(write_release), "dev", 3).to_json()["all"]["causes"]
     assert (found["correct"]["lines"], found["wrong"]["lines"]) == ([1], [2])

@@ -23,7 +23,7 @@ from recallbed.corpus.records import Turn
 from recallbed.corpus.task1 import TASK1
 from recallbed.corpus.task2 import TASK2
 from task1.published import PAPER_RECALL, compare_models, leaderboard, markdown, misordered
-from task1.score import app, score_file
+from task1.score import app, score_extraction
 from tests import kit
 from tests.kit import one_line_error, write_lines
 from tests.scripted_server import Call, scripted_server
@@ -122,7 +122,7 @@ def test_values_that_are_no_text_are_compared_by_their_json(tmp_path: Path, valu
 def test_what_is_no_memory_is_left_out_and_counted(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA], [TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA, "Likes tea", None, 3], [{**TEA, "value": " "}])
-    found = score_file(ScoreOptions(path, root, scorer="exact")).to_json()
+    found = score_extraction(ScoreOptions(path, root, scorer="exact")).to_json()
     assert found["members_left_out"] == {"count": 3, "lines": [1, 1, 1]}
     assert found["memories_without_value"] == {"count": 1, "lines": [2]}
     assert found["pooled"] == {
@@ -170,7 +170,7 @@ def planted(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_file(ScoreOptions(path, root)).to_json()
+    found = score_extraction(ScoreOptions(path, root)).to_json()
     causes = {k: (tally["count"], tally["lines"]) for k, tally in found["causes"].items()}
     assert causes == {
         "answered": (2, [1, 2]),
@@ -206,7 +206,7 @@ def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]
 def test_a_run_folder_is_scored_as_its_predictions(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA], [CAT]])
     path = predictions(tmp_path / "run" / "predictions.jsonl", [TEA], [TEA])
-    found = [score_file(ScoreOptions(one, root)).to_json() for one in (path.parent, path)]
+    found = [score_extraction(ScoreOptions(one, root)).to_json() for one in (path.parent, path)]
     assert [one.pop("predictions") for one in found] == [str(path.parent), str(path)]
     assert found[0] == found[1]
     path.unlink()
@@ -216,7 +216,7 @@ def test_a_run_folder_is_scored_as_its_predictions(tmp_path: Path) -> None:
 def test_an_empty_session_that_is_not_answered_is_wrong_too(tmp_path: Path) -> None:
     root = release(tmp_path, [[], [TEA]])
     write_lines(tmp_path / "p.jsonl", [{"benchmark_id": "q1", "memory_items": [TEA]}])
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl", root)).to_json()
+    found = score_extraction(ScoreOptions(tmp_path / "p.jsonl", root)).to_json()
     assert (found["f1"], found["unanswered_as_wrong"]["f1"]) == (1.0, 0.5)
 
 
@@ -246,7 +246,7 @@ def test_match_by_hand(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA, RAIN], [CAT]], said="我喜欢喝绿茶")
     vague = {**TEA, "type": "indirect", "confidence": 0.5, "value": "Likes tea"}
     path = predictions(tmp_path / "p.jsonl", [vague], [CAT, TEA])
-    found = score_file(ScoreOptions(path, root)).to_json()
+    found = score_extraction(ScoreOptions(path, root)).to_json()
     # "likes green tea" and "likes tea": 2 of 3 tokens; 2 x 9 of 24 characters.
     score = 0.4 + 0.4 * (0.6 * 2 / 3 + 0.4 * 18 / 24) + 0 + 0.1 * (1 - 0.2 / 0.8)
     assert found["precision"] == pytest.approx((1 + 1 / 2) / 2)
@@ -266,15 +266,17 @@ def test_match_by_hand(tmp_path: Path) -> None:
 def test_text_similarity_is_reported_beside_a_score_that_is_blind_to_text(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA, CAT], [RAIN], []])
     blind = [[{**item, "value": "x"} for item in row] for row in ([TEA, CAT], [RAIN], [])]
-    found = score_file(ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root)).to_json()
+    found = score_extraction(
+        ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root)
+    ).to_json()
     assert (found["f1"], found["pair_score"]) == (1.0, pytest.approx((0.6 + 0.6 + 1) / 3, abs=0.01))
     assert found["text_similarity"]["pairs"] == 3
     assert found["text_similarity"]["mean"] < 0.03
     written = predictions(tmp_path / "p.jsonl", [TEA, {**CAT, "value": "x"}], [], [])
-    found = score_file(ScoreOptions(written, root)).to_json()
+    found = score_extraction(ScoreOptions(written, root)).to_json()
     assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.01)
     assert run(written, "--data", root).stdout.count("text similarity of the pairs") == 1
-    nothing = score_file(
+    nothing = score_extraction(
         ScoreOptions(predictions(tmp_path / "p.jsonl", [], [], []), root)
     ).to_json()
     assert nothing["text_similarity"] is None
@@ -294,14 +296,14 @@ def test_order_of_lines_and_members_and_hash_seed_change_nothing(tmp_path: Path)
         for name, row in inputs.rows.items()
     ]
     write_lines(tmp_path / "a.jsonl", rows)
-    one = score_file(ScoreOptions(tmp_path / "a.jsonl")).to_json()
+    one = score_extraction(ScoreOptions(tmp_path / "a.jsonl")).to_json()
     assert (one["sample"], one["precision"], one["recall"]) == (True, 1.0, 1.0)
     draw = random.Random(0)
     draw.shuffle(rows)
     for row in rows:
         draw.shuffle(row["memory_items"])
     write_lines(tmp_path / "b.jsonl", rows)
-    other = score_file(ScoreOptions(tmp_path / "b.jsonl")).to_json()
+    other = score_extraction(ScoreOptions(tmp_path / "b.jsonl")).to_json()
     for found in (one, other):
         del found["predictions"], found["causes"]  # name of the file, numbers of lines
     assert one == other
@@ -314,7 +316,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
         tmp_path / "p.jsonl",
         [{"benchmark_id": r["benchmark_id"], **r["gold"]} for r in rows],
     )
-    found = score_file(ScoreOptions(tmp_path / "p.jsonl", scorer="exact")).to_json()
+    found = score_extraction(ScoreOptions(tmp_path / "p.jsonl", scorer="exact")).to_json()
     assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)
     assert "pair_score" not in found
 

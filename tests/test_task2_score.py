@@ -27,7 +27,7 @@ from task2.actions import (
     item_actions,
 )
 from task2.localisation import best_over_turns, localisation
-from task2.score import app, score_file
+from task2.score import app, score_update
 from tests import kit
 from tests.kit import write_lines
 
@@ -69,7 +69,7 @@ def score(tmp_path: Path, *lists: Sequence[JSON], key: str = "memory_items", **h
         tmp_path / "p.jsonl",
         [{"benchmark_id": f"q{i}", key: list(one)} for i, one in enumerate(lists)],
     )
-    return score_file(ScoreOptions(tmp_path / "p.jsonl", root, **how)).to_json()
+    return score_update(ScoreOptions(tmp_path / "p.jsonl", root, **how)).to_json()
 
 
 run = partial(kit.run, app)
@@ -223,7 +223,7 @@ def test_the_list_is_scored_as_in_task_1(tmp_path: Path) -> None:
     assert score(tmp_path, perfect, key="answer")["f1"] == 1
     line = {"benchmark_id": "q0", "answer": [], "memory_items": perfect}
     write_lines(tmp_path / "p.jsonl", [line])
-    assert score_file(ScoreOptions(tmp_path / "p.jsonl", tmp_path / "data")).to_json()["f1"] == 1
+    assert score_update(ScoreOptions(tmp_path / "p.jsonl", tmp_path / "data")).to_json()["f1"] == 1
 
 
 def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> Non
     ]
     write_lines(tmp_path / "p.jsonl", lines)
     options = ScoreOptions(tmp_path / "p.jsonl")
-    found = score_file(options, RetrieverOptions(("bm25",))).to_json()
+    found = score_update(options, RetrieverOptions(("bm25",))).to_json()
     assert (found["f1"], found["sample"]) == (1.0, True)
     assert {found["actions"][action.value]["f1"] for action in UpdateAction} == {1.0}
     assert found["localisation"][0]["failed"] == {}

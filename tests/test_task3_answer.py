@@ -89,7 +89,7 @@ def test_rows_are_official_and_score_as_any_others(
         ("benchmark_id", "answer", "reason", "selected_memory_id")
     }
     assert {row["selected_memory_id"] for row in rows} == {"m2"}
-    found = score.score_file(tmp_path / "run" / "predictions.jsonl", root, "dev", 7)
+    found = score.score_choices(tmp_path / "run" / "predictions.jsonl", root, "dev", 7)
     assert found.all.counts.causes["correct"].count == 12
 
 
@@ -304,7 +304,7 @@ def test_pools_that_were_drawn_are_scored_too(
     assert json.loads(result.stdout)["recall_at_1"]["mean"] == 0.0
     rows = read_lines(out / "predictions.jsonl")
     assert all(row["selected_memory_id"].startswith("drawn:") for row in rows)
-    found = score.score_file(out / "predictions.jsonl", root, "dev", 7)
+    found = score.score_choices(out / "predictions.jsonl", root, "dev", 7)
     assert found.all.counts.causes["not_in_pool"].count == 8
 
 

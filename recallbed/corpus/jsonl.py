@@ -54,7 +54,7 @@ class Repairs(Counter[str]):
                 self.at(kind, path, line)
 
 
-def note(repairs: Counter[str], kind: str, path: Path, line: int) -> None:
+def count_repair(repairs: Counter[str], kind: str, path: Path, line: int) -> None:
     """Count one repair, and its place where places are kept."""
     repairs[kind] += 1
     if isinstance(repairs, Repairs):
@@ -89,9 +89,9 @@ def read_jsonl(
     for number, raw in read_lines(path, digest, on_fault):
         if number == 1 and raw.startswith(BOM):
             raw = raw[len(BOM) :]
-            note(repairs, "byte order mark", path, number)
+            count_repair(repairs, "byte order mark", path, number)
         if not raw.strip():
-            note(repairs, "blank line", path, number)
+            count_repair(repairs, "blank line", path, number)
             continue
         seen = True
         if isinstance(repairs, Repairs):
