@@ -303,7 +303,7 @@ def test_a_damaged_reply_is_asked_for_again_replaced_and_counted(
     assert cache.get(b"k") == Stored("second", Usage(1))
     assert cache.keep_rung(b"k", Rung.STRICT) is Rung.STRICT
     cache.close()
-    assert capsys.readouterr().err == f"note: {path}: damaged replies, asked for again: 1\n"
+    assert capsys.readouterr().err == f"note: {path}: damaged replies, requested again: 1\n"
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_prices_from_a_table_and_unknown_costs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[m\n", "no table of prices"),
+        ("[m\n", "not a table of prices"),
         ("m = 3\n", "`m` needs `in` and `out`"),
         ("[m]\nin = 1\n", "`m` needs"),
         ("[m]\nin = 1\nout = 1\nextra = 2\n", "`m` needs"),
@@ -366,7 +366,7 @@ def test_a_refused_key_ends_the_run_at_any_time() -> None:
 def test_an_empty_account_ends_the_run_like_a_spent_budget(behaviour: str) -> None:
     with serving(one_bad(behaviour)) as server, client(server) as model:
         assert isinstance(model.complete(ask("a")), Reply)
-        with pytest.raises(BudgetReached, match=r"nothing left to spend.*resume"):
+        with pytest.raises(BudgetReached, match=r"has no credit left.*resume"):
             model.complete(ask("bad"))
 
 

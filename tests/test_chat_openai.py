@@ -125,8 +125,8 @@ def test_a_hanging_server_is_a_time_out() -> None:
         ("status 401", "refuses the API key"),
         ("status 403", "refuses the API key"),
         ("status 404", "no model `scripted`"),
-        ("status 402", "nothing left to spend"),
-        ("quota", "nothing left to spend"),
+        ("status 402", "has no credit left"),
+        ("quota", "has no credit left"),
     ],
 )
 def test_what_no_further_call_would_mend_ends_the_run_in_one_line(
@@ -374,10 +374,10 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("127.0.0.1:8000", "no http address"),
+        ("127.0.0.1:8000", "not an http address"),
         ("http://user:hunter2@host/v1", "carries"),
         ("http://host/v1?key=hunter2", "carries"),
-        ("http://host:port/v1", "no http address"),
+        ("http://host:port/v1", "not an http address"),
     ],
 )
 def test_addresses_that_are_refused(url: str, words: str) -> None:
@@ -389,7 +389,7 @@ def test_addresses_that_are_refused(url: str, words: str) -> None:
 def test_address_and_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RECALLBED_BASE_URL", "OPENAI_BASE_URL", "RECALLBED_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="wants an API key"):
+    with pytest.raises(UserError, match="requires an API key"):
         OpenAIModel("m")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")
     assert OpenAIModel("m").address == "http://127.0.0.1:1/v1"

@@ -486,7 +486,7 @@ def test_a_bounded_budget_and_several_workers_exclude_each_other(
     place: Path, server: ScriptedServer
 ) -> None:
     words = ("--k=1", "--in-flight=1", "--workers=2", "--out=run", "--max-tokens-total=100000")
-    message = "lw: a budget can't be shared with other processes: use --workers 1"
+    message = "lw: a budget cannot be shared with other processes: use --workers 1"
     one_line_error(asked(server, *words), message, after_notes=True)
     assert not server.calls
 

@@ -46,7 +46,7 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
         assert len(server.calls) == 4
     # From here on nothing answers at this address.
     run_sweep(replace(config, run=RunOptions(tmp_path / "second")))
-    assert told(capsys) == ["replies: 4 cached, 0 asked"]
+    assert told(capsys) == ["replies: 4 cached, 0 requested"]
     first, second = (
         json.loads((tmp_path / name / "summary.json").read_text()) for name in ("first", "second")
     )
@@ -57,7 +57,7 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
     rows = tmp_path / "second" / "rows.jsonl"
     rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:3]))
     run_sweep(replace(config, run=RunOptions(tmp_path / "second", resume=True)))
-    assert told(capsys) == ["reused 3 rows, scored 1", "replies: 1 cached, 0 asked"]
+    assert told(capsys) == ["reused 3 rows, scored 1", "replies: 1 cached, 0 requested"]
 
 
 def test_nothing_reused_is_not_mentioned(

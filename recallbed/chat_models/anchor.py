@@ -1,12 +1,12 @@
-"""The one piece of JSON in a reply that is the answer, or none.
+"""Finding the answer of a model in a reply that holds more than JSON.
 
-A reply may hold other JSON: thoughts before the answer, an echo of a memory that looks like an
-answer, an example. So what is taken is narrow: the last JSON that stands by itself, on lines of
-its own or in a code fence, after any reasoning. JSON inside a sentence, a quotation or a longer
-piece of JSON is never taken. A model that answered otherwise is asked again, which costs a call;
-a wrong piece taken would be a wrong score that nobody sees.
+A reply may hold other JSON: reasoning before the answer, a copy of a memory that looks like an
+answer, an example. Only the last separate JSON value is accepted: on lines of its own or in a code
+fence, after any reasoning. JSON inside a sentence, a quotation or a longer JSON value is ignored.
+A model that answered otherwise is asked again, which costs a call; accepting the wrong value would
+be a wrong score that nobody notices.
 
-The search takes time linear in the reply's length, whatever the reply is.
+The search is linear in the length of the reply.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# What closes a model's reasoning, where a server leaves it in the reply. The opening mark is often
-# part of the prompt, so a closing one alone counts.
+# End of a model's reasoning, if a server leaves it in the reply. The opening mark is often part of
+# the prompt, so a closing one alone counts.
 TAGS = r"think|thinking|thought|thoughts|reasoning|reflection"
 _CLOSING = re.compile(rf"</(?:{TAGS})>|\[/THINK\]|<\|channel\|>final<\|message\|>|◁/think▷", re.I)
 _OPENING = re.compile(rf"<(?:{TAGS})>|\[THINK\]|<\|channel\|>analysis<\|message\|>|◁think▷", re.I)
@@ -25,43 +25,43 @@ _FENCE = re.compile(r"(?:`{1,3}|~~~)[A-Za-z]*")
 _AFTER = re.compile(r"[ \t\r]*+(?:`{1,3}|~~~)?[ \t\r]*+(?:\n|$)")
 _BRACKET = re.compile(r"[{\[]")
 _ANY_BRACKET = re.compile(r"[{}\[\]]")
-# A string, or a quotation mark that no other closes on its line with all that follows it there.
+# A string, or an unclosed quotation mark with the rest of its line.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*+("?)|[{}\[\]]')
 _DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """A piece of JSON as the model wrote it; `whole` where the reply is nothing else."""
+    """A JSON value as the model wrote it; `whole` if the reply is nothing else."""
 
     raw: str
     whole: bool
 
 
 def find_answer(reply: str, array: bool = False) -> Anchored | None:
-    """The answer in a reply; an object, or an array where no object stands by itself.
+    """Return the answer in a reply: an object, or an array if there is no separate object.
 
-    With `array` it is the other way round. None where nothing stands by itself.
+    With `array` an array is preferred. None if there is neither.
     """
     text = reply.strip()
     if _is_json(text):
         return Anchored(text, whole=True)
-    found = list(_standing(after_reasoning(text)))
+    found = list(_separate(after_reasoning(text)))
     wanted = [raw for raw in found if raw.startswith("[" if array else "{")]
     pieces = wanted or found
     return Anchored(pieces[-1], whole=False) if pieces else None
 
 
 def after_reasoning(text: str) -> str:
-    """What follows the model's reasoning; nothing where that never ends."""
+    """Return what follows the model's reasoning; "" if the reasoning does not end."""
     closings = list(_CLOSING.finditer(text))
     rest = text[closings[-1].end() :] if closings else text
     opening = _OPENING.match(rest.lstrip())
     return "" if opening else rest
 
 
-def _standing(text: str) -> Iterator[str]:
-    """The outermost pieces of JSON with nothing else on their lines but a fence."""
+def _separate(text: str) -> Iterator[str]:
+    """The outermost JSON values with nothing else on their lines but a fence."""
     at = 0
     while at < len(text):
         start = _bracket(text, at)
@@ -74,12 +74,12 @@ def _standing(text: str) -> Iterator[str]:
             yield text[start:end]
             at = after.end()
         else:
-            # Whatever begins inside a piece, whole or broken, is a part of it.
+            # What begins inside a JSON value, complete or not, is a part of it.
             at = _next_line(text, end)
 
 
 def _bracket(text: str, at: int) -> int | None:
-    """Where JSON may begin on the line from `at`: the first bracket."""
+    """The first bracket on the line from `at`."""
     found = _BRACKET.search(text, at, _next_line(text, at))
     return found.start() if found else None
 
@@ -90,7 +90,7 @@ def _next_line(text: str, at: int) -> int:
 
 
 def _balanced(text: str, start: int) -> int:
-    """Where the brackets opened at `start` are all closed; the end where they never are."""
+    """The position after the bracket that closes the one at `start`; the end if none does."""
     depth = 0
     for bracket, end in _brackets(text, start):
         depth += 1 if bracket in "{[" else -1
@@ -100,11 +100,11 @@ def _balanced(text: str, start: int) -> int:
 
 
 def _brackets(text: str, start: int) -> Iterator[tuple[str, int]]:
-    """The brackets outside of strings, each with the place after it."""
+    """The brackets outside of strings, each with the position after it."""
     for found in _STRING_OR_BRACKET.finditer(text, start):
         if found[0][0] != '"':
             yield found[0], found.end()
-        elif not found[1]:  # no string begins here, and none after it on this line
+        elif not found[1]:  # no string begins here or later on this line
             for bracket in _ANY_BRACKET.finditer(text, found.start(), found.end()):
                 yield bracket[0], bracket.end()
 
@@ -119,7 +119,7 @@ def _is_json(text: str) -> bool:
     if text[:1] not in ("{", "["):
         return False
     try:
-        # Of a longer text an error would count the lines before it: hence a text of its own.
+        # In a longer text an error would count all lines before it, so the value is copied.
         return _DECODER.raw_decode(text)[1] == len(text)
     except (ValueError, RecursionError):
         return False

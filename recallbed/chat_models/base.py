@@ -1,6 +1,6 @@
-"""The contract: requests in, a reply or a typed failure each, with what it took.
+"""Interface of chat models: a reply or a typed failure per request, with its usage.
 
-Nothing is raised for what a model or a network does; a user's mistake and a spent budget are.
+Errors of a model or a network are returned; a user's mistake and a spent budget are raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_MAX_TOKENS = 1024
 
 
 class Cause(StrEnum):
-    """Why there is no reply that may be used."""
+    """Why there is no usable reply."""
 
     TIMEOUT = "timeout"
     RATE_LIMITED = "rate limited"
@@ -33,8 +33,8 @@ class Cause(StrEnum):
     CONNECTION = "connection"
     BAD_REQUEST = "bad request"
     FORBIDDEN = "refused by the server"
-    """This prompt, by an error status: flagged, forbidden here, not served. A model's own refusal
-    is REFUSED."""
+    """An error status for this prompt: flagged, forbidden, not served. A model's own refusal is
+    REFUSED."""
     CONTEXT = "context too long"
     CUT = "cut at the output limit"
     TOO_LARGE = "reply too large"
@@ -50,11 +50,11 @@ _WITH_REASON = (
     *(Cause.RATE_LIMITED, Cause.SERVER_ERROR, Cause.BAD_REQUEST, Cause.FORBIDDEN),
     *(Cause.CONTEXT, Cause.REFUSED),
 )
-"""Causes whose detail holds what the server or the model said; of others it is our explanation."""
+"""Causes whose detail is the message of the server or the model; otherwise it is ours."""
 
 
 class Rung(StrEnum):
-    """How a structured reply was asked for, best first."""
+    """How a structured reply was requested, best first."""
 
     STRICT = "strict schema"
     JSON_MODE = "JSON mode"
@@ -63,7 +63,7 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat."""
+    """One message of a chat."""
 
     role: Role
     content: str
@@ -71,17 +71,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked. `schema` is a pydantic model that the reply must fit; None asks for text.
+    """One request. `schema` is a pydantic model that the reply must fit; None for plain text.
 
-    `max_tokens` bounds the reply, reasoning included. Equal requests with another `sample` are
-    other draws: each has a reply of its own in the cache.
+    `max_tokens` limits the reply, including reasoning. Equal requests that differ in `sample` are
+    separate draws, each with its own reply in the cache.
     """
 
     messages: tuple[Message, ...]
     schema: type[BaseModel] | None = None
     max_tokens: int = DEFAULT_MAX_TOKENS
     temperature: float | None = 0.0
-    """None leaves it to the server: some models take no other than their own."""
+    """None omits it: some models accept only their own."""
     seed: int | None = None
     sample: int = 0
 
@@ -94,43 +94,43 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What replies took, in calls and tokens; added up with `+`.
+    """Calls and tokens of replies; summed with `+`.
 
-    Tokens that a server reported and our own estimates for the calls where it reported none stand
-    apart, so that an estimate is never taken for a count.
+    Tokens that a server reported are kept apart from estimates for calls without a report, so that
+    an estimate is never taken for a count.
     """
 
     calls: int = 0
     reported_in: int = 0
     reported_out: int = 0
     unreported: int = 0
-    """Calls for which the server told no tokens."""
+    """Calls for which the server reported no tokens."""
     estimated_in: int = 0
     estimated_out: int = 0
 
     @property
     def tokens_in(self) -> int | None:
-        """Input tokens; None where a call told none."""
+        """Return the input tokens; None if a call reported none."""
         return None if self.unreported else self.reported_in
 
     @property
     def tokens_out(self) -> int | None:
-        """Output tokens; None where a call told none."""
+        """Return the output tokens; None if a call reported none."""
         return None if self.unreported else self.reported_out
 
     @property
     def estimate_in(self) -> int:
-        """Input tokens, estimated where none were told."""
+        """Return the input tokens, estimated if not reported."""
         return self.reported_in + self.estimated_in
 
     @property
     def estimate_out(self) -> int:
-        """Output tokens, estimated where none were told."""
+        """Return the output tokens, estimated if not reported."""
         return self.reported_out + self.estimated_out
 
     @property
     def counts(self) -> dict[str, int]:
-        """The keys of a row: calls, and tokens estimated if the server did not report them."""
+        """Return the keys of a row: calls, and tokens, estimated if not reported."""
         return {
             "calls": self.calls,
             "tokens_in": self.estimate_in,
@@ -153,10 +153,10 @@ NOTHING_USED = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole reply. `parsed` is an instance of the request's schema, None where it had none.
+    """A complete reply. `parsed` is an instance of the request's schema, None if it had none.
 
-    `usage` counts the replies that this one rests on (itself and those that were asked again),
-    from the cache or not, so that a run from the cache counts the same.
+    `usage` counts the reply and those that were requested again before it, cached or not, so that a
+    run from the cache counts the same.
     """
 
     text: str
@@ -165,17 +165,17 @@ class Reply:
     rung: Rung | None = None
     re_asks: int = 0
     from_cache: bool = False
-    """Whether nothing was sent for it."""
+    """Whether nothing was sent for this reply."""
     repairs: Mapping[str, int] = field(default_factory=dict)
     """How many characters of each kind (NUL, lone surrogate) were replaced by U+FFFD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No reply. `detail` is one line for a person; `text` is what came, unusable as it is.
+    """No reply. `detail` is one line for people; `text` is the unusable reply as it was received.
 
-    `usage` counts the replies that came and could not be used, cut ones too; none for a call
-    that was answered by an error or not at all.
+    `usage` counts the unusable replies, truncated ones too; nothing for a call that was answered by
+    an error or not at all.
     """
 
     cause: Cause
@@ -185,87 +185,87 @@ class Failure:
 
     @property
     def error(self) -> str:
-        """For a row: the cause, and the reason if the server or the model gave one."""
+        """Return the cause, with the reason if the server or the model gave one."""
         return with_reason(self.cause.value, self.detail if self.cause in _WITH_REASON else "")
 
 
 class BudgetReached(UserError):
-    """The next call might exceed the budget, so it was not sent. What was paid for is stored.
+    """The next call might exceed the budget, so it was not sent. Paid replies are stored.
 
-    Raised rather than given back as a failure: the run stops as if interrupted, and goes on from
-    the cache under a larger budget.
+    Raised and not returned as a failure: the run stops as if interrupted, and is resumed from the
+    cache with a larger budget.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class LogProbability:
-    """How likely a continuation is: the sum over its tokens, natural logarithm, and their count."""
+    """Natural log probability of a continuation, summed over its tokens, and their number."""
 
     total: float
     tokens: int
 
 
 class ChatModel(ABC):
-    """Answers requests. `complete_all` is what a caller with many of them should use.
+    """Answers requests. Use `complete_all` for several requests.
 
-    An instance survives pickling: `--workers` sends copies of it.
+    Instances can be pickled: `--workers` sends copies.
     """
 
     name: str
-    """How the model is called in tables and in a price list."""
+    """Name of the model in tables and in a price list."""
     libraries: tuple[str, ...] = ()
-    """Distributions whose version can change a reply."""
+    """Distributions whose versions can change a reply."""
 
     @property
     def context(self) -> int | None:
-        """How many tokens prompt and reply may have together, None where that isn't known."""
+        """Return the limit of prompt and reply together in tokens, None if unknown."""
         return None
 
     @abstractmethod
     def complete(self, request: Request) -> Reply | Failure:
-        """The answer to one request. Raises BudgetReached; UserError for a wrong key or name."""
+        """Answer one request. Raise BudgetReached; UserError for a wrong key or name."""
 
     def complete_all(self, requests: Sequence[Request]) -> list[Reply | Failure]:
-        """One answer a request, in order. By default a loop over `complete`."""
+        """Return one answer per request, in order. By default a loop over `complete`."""
         return [self.complete(request) for request in requests]
 
     @abstractmethod
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """The tokens of a prompt: counted where the tokenizer is at hand, else estimated."""
+        """Return the tokens of a prompt: counted if the tokenizer is available, else estimated."""
 
     @abstractmethod
     def settings(self) -> Mapping[str, JSON]:
-        """All of the model that can change a reply; never a key."""
+        """Return everything of the model that can change a reply; never a key."""
 
     def seconds(self, tokens_in: int, tokens_out: int) -> float | None:
-        """How long this machine takes to read and write so much; None where another works."""
+        """Return the seconds that this machine takes for the tokens; None for a remote model."""
         return None
 
     def recall(self, request: Request) -> Reply | Failure | None:
-        """The answer to `request` if it can be had without any call, else None."""
+        """Return the answer to `request` if it needs no call, else None."""
         return None
 
     def open(self) -> None:
-        """Make ready what a call needs, so that what is wrong with it is found before the first.
+        """Prepare what a call needs, so that errors are found before the first call.
 
-        Raises UserError. Without it a call does the same.
+        Raise UserError. Without it the first call does the same.
         """
 
     def close(self) -> None:
-        """Give back connections and files; the next request opens them again."""
+        """Release connections and files; the next request opens them again."""
 
 
 class TokenScorer(ABC):
-    """A model that tells how likely a given text is."""
+    """A model that computes the probability of a given text."""
 
     @abstractmethod
     def log_probabilities(
         self, pairs: Sequence[tuple[str | Sequence[Message], str]]
     ) -> list[LogProbability | Failure]:
-        """One log P(continuation | prompt) a pair, in order.
+        """Return log P(continuation | prompt) per pair, in order.
 
-        A prompt is a chat, after which the model's turn begins, or bare text. Prompt and
-        continuation are tokenised apart. A pair over the context limit is a Failure.
+        A prompt is a chat, after which the model's turn begins, or plain text. Prompt and
+        continuation are tokenised separately. A pair over the context limit is a Failure.
         """
 
 
@@ -274,19 +274,19 @@ SHOWN = 300
 
 
 def short_reason(text: str) -> str:
-    """`text` on one line of at most SHOWN characters, what steers a terminal as escapes."""
+    """Return `text` on one line of at most SHOWN characters, control characters escaped."""
     line = one_line(text[: 10 * SHOWN])
     return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
 
 
 def reason_in(body: Any) -> str:
-    """What a server's JSON says was wrong, however it says it; empty where it says nothing."""
+    """Return the error message in a server's JSON, in any of the usual forms; "" if none."""
     for name in ("error", "message", "detail", "msg"):
-        told = body.get(name) if isinstance(body, Mapping) else None
-        if isinstance(told, Mapping):
-            told = reason_in(told) or json.dumps(told, ensure_ascii=False)
-        elif isinstance(told, list) and told:
-            told = json.dumps(told, ensure_ascii=False)
-        if isinstance(told, str) and told.strip():
-            return told
+        reason = body.get(name) if isinstance(body, Mapping) else None
+        if isinstance(reason, Mapping):
+            reason = reason_in(reason) or json.dumps(reason, ensure_ascii=False)
+        elif isinstance(reason, list) and reason:
+            reason = json.dumps(reason, ensure_ascii=False)
+        if isinstance(reason, str) and reason.strip():
+            return reason
     return body if isinstance(body, str) else ""

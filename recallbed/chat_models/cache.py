@@ -1,8 +1,8 @@
-"""Replies on disk: one SQLite file for all runs and processes.
+"""Reply cache: one SQLite file for all runs and processes.
 
-A reply is found by the sha256 of all that can change it. The file holds replies and what they
-took, and of the prompts no more than that hash. Only whole replies come here: what was an error,
-empty or cut is asked for again by the next run.
+The key of a reply is the sha256 of everything that can change it. The file holds replies and their
+usage, and of prompts only that hash. Only complete replies are stored: after an error, an empty or
+a truncated reply the next run sends the request again.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ UPDATE rung SET crc = check_of(key, CAST(rung AS BLOB))
 
 
 def choose_cache(named: str | None) -> Path | None:
-    """The file that a command uses: `named`, else $RECALLBED_REPLIES, else in the user's cache.
+    """Return `named`, else $RECALLBED_REPLIES, else a file in the user's cache folder.
 
-    "none" is no cache.
+    None for "none", which is no cache.
     """
     wish = named or os.environ.get("RECALLBED_REPLIES")
     if wish == "none":
@@ -51,23 +51,23 @@ def choose_cache(named: str | None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A whole reply, and what it took when it was sent for."""
+    """A complete reply, and its usage when it was requested."""
 
     text: str
     usage: Usage
 
 
 def key_of(parts: Mapping[str, JSON]) -> bytes:
-    """The key of all that can change a reply."""
+    """Return the key for everything that can change a reply."""
     return hashlib.sha256(canonical(parts).encode()).digest()
 
 
 class ReplyCache(SqliteFile):
-    """The cache in the file `path`, made where there is none; safe in threads and processes.
+    """The cache in the file `path`, created if missing; safe in threads and processes.
 
-    A damaged reply counts as none: it is asked for again and replaced, and a note says how many
-    were. Every method raises UserError, with the file, for one that cannot be opened, is damaged as
-    a whole, is something else or comes from a newer version. Pickled by its path.
+    A damaged reply counts as missing: it is requested again and replaced, and a note reports their
+    number. Every method raises UserError, with the file, if it cannot be opened, is damaged as a
+    whole, is another kind of file or of a newer version. Pickled by its path.
     """
 
     kind = Kind(
@@ -77,21 +77,21 @@ class ReplyCache(SqliteFile):
         _TABLES,
         "another with --replies FILE",
         upgrades={1: _FROM_1},
-        again="damaged replies, asked for again",
-        durable=True,  # replies are paid for, and a row must not outlast those that it rests on
+        again="damaged replies, requested again",
+        durable=True,  # replies are paid for, and every row needs the replies behind it
     )
 
     def get(self, key: bytes) -> Stored | None:
-        """The reply under `key`, None where there is none."""
+        """Return the reply under `key`, None if there is none."""
         with self._using() as connection:
             return self._reply(connection, key)
 
     def put(self, key: bytes, reply: Stored) -> Stored:
-        """Store a reply, and give back what is stored: another process's, if that came first."""
+        """Store a reply and return what is stored: another process's reply if that came first."""
         with self._transaction() as connection:
             if (found := self._reply(connection, key, again=True)) is not None:
                 return found
-            # As ASCII: half a surrogate pair, which a server may send, is no text to SQLite.
+            # As ASCII: SQLite refuses lone surrogates, which a server may send.
             values = key, json.dumps(reply.text), json.dumps(astuple(reply.usage))
             connection.execute(
                 "INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?)", [*values, check_of(*values)]
@@ -99,12 +99,12 @@ class ReplyCache(SqliteFile):
         return reply
 
     def rung(self, key: bytes) -> Rung | None:
-        """The rung that was found to work under `key`."""
+        """Return the rung that is known to work under `key`."""
         with self._using() as connection:
             return self._rung(connection, key)
 
     def keep_rung(self, key: bytes, rung: Rung) -> Rung:
-        """Remember the rung that works; what is remembered already stays, and is given back."""
+        """Store the rung that works and return what is stored: an earlier one is kept."""
         with self._transaction() as connection:
             if (found := self._rung(connection, key)) is not None:
                 return found
@@ -130,14 +130,14 @@ class ReplyCache(SqliteFile):
         try:
             if crc == check_of(key, text, usage):
                 return Stored(json.loads(text), Usage(*json.loads(usage)))
-        except (ValueError, TypeError):  # damaged before there were checks
+        except (ValueError, TypeError):  # damaged before checksums were stored
             pass
         if not again:
             self._count_damage()
         return None
 
     def _rung(self, connection: sqlite3.Connection, key: bytes) -> Rung | None:
-        """The rung, None for a damaged one: it is found out again."""
+        """The rung, None for a damaged one: it is determined again."""
         found = connection.execute("SELECT rung, crc FROM rung WHERE key = ?", [key]).fetchone()
         if found is None or found[1] != check_of(key, found[0]):
             return None

@@ -1,4 +1,4 @@
-"""What an error of a call means: whether it may pass, which cause it has, or that the run ends."""
+"""Classification of errors of a call: retry, failure with a cause, or end of the run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ _WORKED_FOR = (408, 409)
 """Statuses below 500 that may follow work, and so may be billed."""
 _UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """Errors of httpx before any byte of a request is sent."""
-
-
 _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 
 
 def check_certificates() -> None:
-    """Raise UserError if the environment names certificates that are not there.
+    """Raise UserError if the environment names certificates that do not exist.
 
-    The client would show no name for a missing file, and ignore a missing folder.
+    The client would not name a missing file, and would ignore a missing folder.
     """
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         value = os.environ.get(name)
@@ -43,7 +41,7 @@ def check_certificates() -> None:
 
 
 def client_fault(error: Exception, shown: Callable[[str], str]) -> str:
-    """The line that says why no client could be made, and which variables it was made from.
+    """Return why no client could be made, and the environment variables that it depends on.
 
     A proxy's address may hold a password, so only its variable is named.
     """
@@ -57,9 +55,9 @@ def client_fault(error: Exception, shown: Callable[[str], str]) -> str:
 
 
 def read_error(error: Exception, model: str, address: str, shown: Callable[[str], str]) -> Trouble:
-    """What an error of `openai`'s means. `shown` strikes the key out of a text.
+    """Classify an error of the `openai` library. `shown` masks the key in a text.
 
-    Raises UserError for a refused key and BudgetReached for an account without credit: every
+    Raise UserError for a refused key and BudgetReached for an account without credit: every
     further call fails in the same way.
     """
     from openai import APIConnectionError, APIStatusError, APITimeoutError
@@ -74,14 +72,14 @@ def read_error(error: Exception, model: str, address: str, shown: Callable[[str]
         line = short_reason(shown(f"{type(below).__name__}: {below}"))
         failure = Failure(Cause.CONNECTION, line)
         return Trouble(failure, again=True, free=unsent, unreachable=unsent)
-    if isinstance(error, ReplyTooLarge | UnusableEncoding):  # sent again, it comes again
+    if isinstance(error, ReplyTooLarge | UnusableEncoding):  # a retry gives the same
         cause = Cause.TOO_LARGE if isinstance(error, ReplyTooLarge) else Cause.SERVER_ERROR
         return Trouble(Failure(cause, short_reason(shown(str(error)))))
-    if not isinstance(error, APIStatusError):  # whatever else a reply makes the library raise
+    if not isinstance(error, APIStatusError):  # anything else that a reply makes the library raise
         line = short_reason(shown(f"{type(error).__name__}: {error}"))
         return Trouble(Failure(Cause.SERVER_ERROR, line), again=True)
     reason = reason_in(error.body)
-    told = f"HTTP {error.status_code}: {reason}" if reason else f"HTTP {error.status_code}"
+    status = f"HTTP {error.status_code}: {reason}" if reason else f"HTTP {error.status_code}"
     if 300 <= error.status_code < 400:
         place = _place(address, error.response.headers.get("location", ""))
         line = (
@@ -90,36 +88,36 @@ def read_error(error: Exception, model: str, address: str, shown: Callable[[str]
         )
         line = short_reason(shown(line))
         return Trouble(Failure(Cause.SERVER_ERROR, line), free=True, denial=line)
-    return _read_status(error, short_reason(shown(told)), model, address)
+    return _read_status(error, short_reason(shown(status)), model, address)
 
 
-def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
-    """See the table in docs/chat_models.md."""
+def _read_status(error: Any, line: str, model: str, address: str) -> Trouble:
+    """Apply the table in docs/chat_models.md."""
     status = error.status_code
     if status == 401:
-        raise UserError(f"{address} refuses the API key for `{model}` ({told})")
+        raise UserError(f"{address} refuses the API key for `{model}` ({line})")
     if status == 402 or (status == 429 and error.code == "insufficient_quota"):
         raise BudgetReached(
-            f"{address}: the account has nothing left to spend ({told})."
+            f"{address}: the account has no credit left ({line})."
             " Add credit and run this again to resume"
         )
     if status in (403, 404, 451) or (status == 400 and error.code in _FLAGGED):
         denial = {
-            403: f"{address} refuses the API key for `{model}` ({told})",
-            404: f"{address} has no model `{model}`, or isn't a chat address ({told})",
+            403: f"{address} refuses the API key for `{model}` ({line})",
+            404: f"{address} has no model `{model}`, or is not the address of chat models ({line})",
         }.get(status)
-        return Trouble(Failure(Cause.FORBIDDEN, told), free=True, denial=denial)
+        return Trouble(Failure(Cause.FORBIDDEN, line), free=True, denial=denial)
     if status in (400, 413, 422):
         if error.code == "json_validate_failed":  # the model wrote something, and it is billed
-            return Trouble(Failure(Cause.SCHEMA, told))
+            return Trouble(Failure(Cause.SCHEMA, line))
         too_long = (
-            status == 413 or error.code == "context_length_exceeded" or _TOO_LONG.search(told)
+            status == 413 or error.code == "context_length_exceeded" or _TOO_LONG.search(line)
         )
-        failure = Failure(Cause.CONTEXT if too_long else Cause.BAD_REQUEST, told)
-        return Trouble(failure, free=True, length_name="max_completion_tokens" in told)
+        failure = Failure(Cause.CONTEXT if too_long else Cause.BAD_REQUEST, line)
+        return Trouble(failure, free=True, length_name="max_completion_tokens" in line)
     cause = {429: Cause.RATE_LIMITED, 408: Cause.TIMEOUT}.get(status, Cause.SERVER_ERROR)
     return Trouble(
-        Failure(cause, told),
+        Failure(cause, line),
         again=status in _PASSING or status >= 500,
         retry_after=retry_after(error.response.headers.get("retry-after")),
         free=status < 500 and status not in _WORKED_FOR,
@@ -127,7 +125,7 @@ def _read_status(error: Any, told: str, model: str, address: str) -> Trouble:
 
 
 def _place(address: str, location: str) -> str:
-    """Where a redirect leads, without a query, which may hold what the server was sent."""
+    """The target of a redirect, without a query, which may hold what the server was sent."""
     try:
         parts = urlsplit(urljoin(address, location))
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname

@@ -1,9 +1,11 @@
-"""What a run would send, told before anything is sent."""
+"""Estimate of what a run would send."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
 
 from recallbed.chat_models.base import JSON, Cause, ChatModel, Failure, Message, Reply, Request
 from recallbed.chat_models.budget import Prices
@@ -11,10 +13,10 @@ from recallbed.harness.plan import Plan
 
 
 class DryRun(ChatModel):
-    """Stands in for `model` and sends nothing: what isn't stored fails as `not sent`.
+    """Replaces `model` and sends nothing: requests without a stored reply fail as `not sent`.
 
-    A caller whose later requests hang on earlier replies has to go on after such a failure, and
-    then the plan counts those that it made.
+    If later requests depend on earlier replies, the caller continues after such a failure, and the
+    plan counts the requests that it made.
     """
 
     def __init__(self, model: ChatModel, prices: Prices | None = None) -> None:
@@ -25,12 +27,13 @@ class DryRun(ChatModel):
         self._tokens_in = self._tokens_out = 0
 
     @property
+    @override
     def context(self) -> int | None:
-        """The model's own."""
         return self._model.context
 
+    @override
     def complete(self, request: Request) -> Reply | Failure:
-        """The stored answer, or a failure of cause NOT_SENT; counted once for equal requests."""
+        """Return the stored answer, or a failure of cause NOT_SENT, counted once if repeated."""
         known = self._model.recall(request)
         if known is not None:
             self._stored.add(_digest(request))
@@ -43,33 +46,33 @@ class DryRun(ChatModel):
         return Failure(Cause.NOT_SENT, "a dry run sends nothing")
 
     def plan(self) -> Plan:
-        """What all the requests so far come to."""
+        """Return the calls, tokens, cost and seconds of all requests so far."""
         price = self._prices.by_model.get(self.name)
         cost = None if price is None else price.of(self._tokens_in, self._tokens_out)
         sizes = (self._tokens_in, self._tokens_out)
         seconds = self._model.seconds(*sizes) if self._calls else None
         return Plan(len(self._calls), len(self._stored), *sizes, cost, seconds)
 
+    @override
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """What the model itself says."""
         return self._model.count_tokens(messages)
 
+    @override
     def settings(self) -> Mapping[str, JSON]:
-        """Those of the model."""
         return self._model.settings()
 
+    @override
     def recall(self, request: Request) -> Reply | Failure | None:
-        """The model's own stored answer."""
         return self._model.recall(request)
 
+    @override
     def close(self) -> None:
-        """Close the model."""
         self._model.close()
 
 
 def _digest(request: Request) -> bytes:
-    """A request in 32 bytes: a plan may count thousands of prompts of a thousand memories each."""
+    """A hash of the request: a plan may count thousands of prompts of a thousand memories each."""
     schema = request.schema and f"{request.schema.__module__}.{request.schema.__qualname__}"
     parts = (request.messages, schema, request.max_tokens, request.temperature)
-    told = repr((*parts, request.seed, request.sample))
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).digest()
+    text = repr((*parts, request.seed, request.sample))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

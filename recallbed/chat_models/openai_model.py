@@ -1,4 +1,4 @@
-"""Any model behind an OpenAI-compatible address: hosted, vLLM, llama.cpp's server, Ollama."""
+"""Chat model at an OpenAI-compatible address: hosted, vLLM, llama.cpp's server, Ollama."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ from recallbed.errors import UserError
 from recallbed.harness.progress import call_made
 
 LADDER = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
-# A last rung that was reached by failing is settled too, or a hopeless model would climb the
-# ladder anew for every request, one at a time.
+# A last rung that was reached by failures is settled too: else a model that never succeeds would
+# be tried at every rung for every request, one at a time.
 _SETTLING = (Cause.SCHEMA, Cause.NO_JSON)
 _OF_THE_FORMAT = (Cause.BAD_REQUEST, Cause.SCHEMA)
-"""Causes with which a server refuses the format, or what the model made of it."""
+"""Causes with which a server refuses the format or the model's reply in it."""
 GIVE_UP_AFTER = 20
-"""Requests in a row that fail, retries included, after which a run ends if none was answered."""
+"""Failed requests after which a run ends if none was ever answered; retries included."""
 _UNANSWERED = (
     *(Cause.TIMEOUT, Cause.RATE_LIMITED, Cause.SERVER_ERROR, Cause.CONNECTION),
     *(Cause.BAD_REQUEST, Cause.FORBIDDEN),
 )
 _PROBE = Request((Message("user", "Reply with the word OK."),), max_tokens=16, temperature=None)
-"""Tells a refused key or an unknown model from one refused prompt: nobody flags it."""
+"""Distinguishes a refused key or an unknown model from one refused prompt."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Requests that stop together: after the first error no further call of theirs is sent."""
+    """Requests that stop together: after the first error no further call of them is sent."""
 
     error: UserError | None = None
 
@@ -82,7 +82,7 @@ class _Batch:
 
 @dataclass
 class _Engine:
-    """What lives in one process: the loop, the connections, and the calls under way."""
+    """State of one process: the event loop, the connections, and the calls in progress."""
 
     process: int
     loop: BackgroundLoop
@@ -97,10 +97,10 @@ class _Engine:
 
 
 class _Probing:
-    """Who may try rungs: one request, until trouble that is not about the format; then `most`.
+    """Limits who may try rungs: one request, until trouble other than the format; then `most`.
 
-    Else a server that hangs would be asked one request at a time. Of several that try, the first in
-    their order settles the rung, as if each had tried after the other: so a run is repeatable.
+    Else a server that hangs would receive one request at a time. Of several that try, the first in
+    their order settles the rung, as if they had tried one after the other: runs are repeatable.
     """
 
     def __init__(self, most: int) -> None:
@@ -114,7 +114,7 @@ class _Probing:
 
     @contextmanager
     def trying(self) -> Iterator[list[asyncio.Future[None]]]:
-        """Yield the ends of those that began earlier and still try."""
+        """Yield the ends of those that began earlier and are still trying."""
         earlier = list(self._running)
         done = asyncio.get_running_loop().create_future()
         self._running.append(done)
@@ -128,13 +128,12 @@ class _Probing:
 class OpenAIModel(ChatModel):
     """`model` at `base_url`, with `max_in_flight` calls at once and `requests_per_minute` started.
 
-    A call that meets a time-out (`timeout` seconds for all of it), a cut connection, 408, 409, 429
-    or 5xx is repeated up to `retries` times, the first after `first_wait` seconds or what
-    Retry-After says. A wrong key, an unknown model and an address that can't be reached raise
-    UserError, and so do GIVE_UP_AFTER requests that fail in a row if none was ever answered: every
-    further call would fail in the same way. An account without credit raises BudgetReached.
-    `extra_body` is sent along as it is; `temperature` replaces that of every request, None leaves
-    it out. Without a `cache` no reply outlives the call.
+    A call that ends in a timeout (`timeout` seconds for the whole call), a lost connection, 408,
+    409, 429 or 5xx is repeated up to `retries` times, first after `first_wait` seconds or the time
+    of Retry-After. A wrong key, an unknown model and an unreachable address raise UserError, and so
+    do GIVE_UP_AFTER failed requests if none was ever answered: every further call would fail in the
+    same way. An account without credit raises BudgetReached. `extra_body` is sent unchanged;
+    `temperature` replaces that of every request, None omits it. Without a `cache` no reply is kept.
     """
 
     libraries = ("openai", "pydantic")
@@ -173,7 +172,7 @@ class OpenAIModel(ChatModel):
         self._price = (prices or Prices()).by_model.get(model)
         self.budget.check_price(model, self._price)
         self._max_in_flight, self._per_minute = max_in_flight, requests_per_minute
-        Pace(requests_per_minute)  # refuses a wrong rate now and not at the first call
+        Pace(requests_per_minute)  # an invalid rate is refused now and not at the first call
         self._timeout, self._retries, self._first_wait = timeout, retries, first_wait
         self._extra_body, self._seed = dict(extra_body or {}), seed
         self._temperature = temperature
@@ -183,7 +182,7 @@ class OpenAIModel(ChatModel):
         self._engine: _Engine | None = None
         self._starting = threading.Lock()
         self.sent = 0
-        """Calls sent, repeated ones included."""
+        """Calls sent, retries included."""
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r}, base_url={self.address!r})"
@@ -197,32 +196,32 @@ class OpenAIModel(ChatModel):
 
     @property
     def context(self) -> int | None:
-        """As given: no server of this kind tells it."""
+        """Return the value that was given: no server of this kind reports it."""
         return self._context
 
     def settings(self) -> Mapping[str, JSON]:
-        """The model, its address and what else is sent along."""
+        """Return the model, its address and the additional fields."""
         found = {"model": self.name, "address": self.address, "extra_body": self._extra_body}
         return found | temperature_setting(self._temperature)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """An estimate: the tokenizer is the server's."""
+        """Return an estimate: only the server has the tokenizer."""
         return estimate_messages(messages)
 
     def complete(self, request: Request) -> Reply | Failure:
-        """The answer to one request, from the cache or the server."""
+        """Answer one request, from the cache or the server."""
         return self.complete_all([request])[0]
 
     def complete_all(self, requests: Sequence[Request]) -> list[Reply | Failure]:
-        """One answer a request, in order; equal ones are sent once.
+        """Return one answer per request, in order; equal ones are sent once.
 
-        Where a budget or a user's mistake ends it, the calls under way are waited for and stored.
+        If a budget or a user's mistake ends it, calls in progress are completed and stored.
         """
         engine = self._start()
         return engine.loop.run(self._all(engine, requests))
 
     def recall(self, request: Request) -> Reply | Failure | None:
-        """The answer that the cache holds, None where a call would be needed."""
+        """Return the cached answer, None if a call would be needed."""
         cache = self._cache
         if cache is None:
             return None
@@ -231,7 +230,7 @@ class OpenAIModel(ChatModel):
         return replied(_conversation(request, known), lambda ask: self._stored(request, ask))
 
     def open(self) -> None:
-        """Start the client. Raises UserError for proxies or certificates that it can't use."""
+        """Start the client. Raise UserError for unusable proxies or certificates."""
         self._start()
 
     def close(self) -> None:
@@ -245,7 +244,7 @@ class OpenAIModel(ChatModel):
 
     def _start(self) -> _Engine:
         with self._starting:
-            # A fork takes the engine along but not its thread.
+            # A fork copies the engine but not its thread.
             if self._engine is not None and self._engine.process == os.getpid():
                 return self._engine
             try:
@@ -254,7 +253,7 @@ class OpenAIModel(ChatModel):
                 from recallbed.chat_models.http_client import BoundedClient
             except ImportError:
                 raise UserError(
-                    "chat models behind an address need one more package."
+                    "chat models on a server need one more package."
                     " Run: pip install 'recallbed[llm]'"
                 ) from None
             check_certificates()
@@ -266,7 +265,7 @@ class OpenAIModel(ChatModel):
                     timeout=self._timeout,
                     http_client=BoundedClient(self._timeout),
                 )
-            except Exception as error:  # of whatever the environment names
+            except Exception as error:  # of anything that the environment names
                 raise UserError(client_fault(error, self._key.masked)) from None
             slots = asyncio.Semaphore(self._max_in_flight)
             pace = Pace(self._per_minute)
@@ -288,7 +287,7 @@ class OpenAIModel(ChatModel):
         return [answer for answer in answers if answer is not None]
 
     async def _answer(self, engine: _Engine, batch: _Batch, request: Request) -> Reply | Failure:
-        """The conversation over the rung that works, which the first request finds out alone."""
+        """Answer at the rung that works, which the first request determines alone."""
         if request.schema is None:
             return (await self._converse(engine, batch, request, None))[0]
         place = self._rung_key(request)
@@ -316,7 +315,7 @@ class OpenAIModel(ChatModel):
     async def _converse(
         self, engine: _Engine, batch: _Batch, request: Request, settled: Rung | None
     ) -> tuple[Reply | Failure, Rung | None]:
-        """The answer, and the rung at which it was found."""
+        """The answer, and its rung."""
         conversation = _conversation(request, settled)
         ask = next(conversation)
         while True:
@@ -338,7 +337,7 @@ class OpenAIModel(ChatModel):
         return engine.rungs.get(place)
 
     def _rung_key(self, request: Request) -> bytes:
-        # A server may take one schema and refuse another, so each is tried.
+        # A server may accept one schema and refuse another, so each is tried.
         return key_of({**self.settings(), "schema": _schema(request)})
 
     def _cache_key(self, request: Request, ask: Ask) -> bytes:
@@ -362,7 +361,7 @@ class OpenAIModel(ChatModel):
     async def _reply(
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
     ) -> RawReply | Failure:
-        """One reply: stored, or on its way already, or sent for."""
+        """One reply: stored, of an equal call in progress, or of a new call."""
         stored = self._stored(request, ask)
         if stored is not None:
             return stored
@@ -381,7 +380,7 @@ class OpenAIModel(ChatModel):
     async def _call(
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask, key: bytes
     ) -> RawReply | Failure:
-        """Send for a reply until one comes, and store it before anyone sees it."""
+        """Call until there is a reply or no retry is left; a reply is stored before it is used."""
         used = Usage()
         async with engine.slots:
             for attempt in count(1):
@@ -399,7 +398,7 @@ class OpenAIModel(ChatModel):
                     break
                 wait = backoff(self._seed, key.hex(), attempt, self._first_wait)
                 if came.retry_after is not None:
-                    # The limit is the key's, not this call's: all wait.
+                    # The limit applies to the key, not to this call: all wait.
                     engine.pace.hold(came.retry_after)
                     wait = max(wait, came.retry_after)
                 await asyncio.sleep(wait)
@@ -410,17 +409,17 @@ class OpenAIModel(ChatModel):
         return replace(trouble.failure, usage=used)
 
     def _share_probing(self, engine: _Engine, request: Request) -> None:
-        """Let others look for the format too: what holds up this request is something else."""
+        """Let other requests try rungs too: what delays this one is not the format."""
         if request.schema is None:
             return
         probing = engine.probing.get(self._rung_key(request))
-        if probing is not None:  # else the format is known
+        if probing is not None:  # else the rung is known
             probing.widen()
 
     async def _is_admitted(self, engine: _Engine, batch: _Batch) -> bool:
-        """Whether the server serves the key and the model: what it refuses then is one prompt.
+        """Whether the server accepts the key and the model, so that it refused only one prompt.
 
-        A call that was answered shows it; before any, _PROBE is sent.
+        An answered call shows it; before any, _PROBE is sent.
         """
         async with engine.admission:
             if not (self._answered or self._admitted):
@@ -430,7 +429,7 @@ class OpenAIModel(ChatModel):
             return self._answered or self._admitted
 
     def _counted(self, answer: Reply | Failure) -> Reply | Failure:
-        """`answer`. Raises UserError for the last of too many failures before the first answer."""
+        """`answer`. Raise UserError for the last of too many failures before the first answer."""
         if self._answered or isinstance(answer, Reply) or answer.cause not in _UNANSWERED:
             return answer
         self._unanswered += 1
@@ -445,12 +444,12 @@ class OpenAIModel(ChatModel):
     async def _attempt(
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
     ) -> RawReply | Trouble:
-        """One call, inside the budget and at its turn."""
+        """One call, within the budget and the rate limit."""
         tokens_in = estimate_messages(ask.messages)
         held = await self._reserve(engine, batch, tokens_in, request.max_tokens)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         engine.reserved.add(done)
-        # Who doesn't tell what a call took may bill all that it was allowed to take.
+        # A server that reports no usage may bill everything that the call allowed.
         whole = Usage(1, unreported=1, estimated_in=tokens_in, estimated_out=request.max_tokens)
         used = Usage()
         try:
@@ -467,10 +466,10 @@ class OpenAIModel(ChatModel):
                 used = Usage() if came.free else whole
                 return came
             try:
-                reply, told = read_completion(came, self._key.masked, estimate)
-            except Exception as error:  # whatever one reply causes is that call's failure
+                reply, usage = read_completion(came, self._key.masked, estimate)
+            except Exception as error:  # anything that one reply causes is a failure of its call
                 return self._trouble(error)
-            used = told if told.calls and not told.unreported else whole
+            used = usage if usage.calls and not usage.unreported else whole
             if isinstance(reply, RawReply) or reply.failure.cause is not Cause.SERVER_ERROR:
                 self._answered = True
             return reply
@@ -485,9 +484,9 @@ class OpenAIModel(ChatModel):
     async def _reserve(
         self, engine: _Engine, batch: _Batch, tokens_in: int, tokens_out: int
     ) -> Reservation:
-        """Room in the budget, waiting for calls under way: they may take less than reserved.
+        """Reserve a part of the budget, waiting for calls that may use less than reserved.
 
-        The first call under a budget goes alone, since it shows what this server bills.
+        The first call within a budget is sent alone, since it shows what this server bills.
         """
         while True:
             batch.check()
@@ -503,7 +502,7 @@ class OpenAIModel(ChatModel):
     async def _post(self, engine: _Engine, request: Request, ask: Ask) -> bytes | Trouble:
         """The body of the completion, or Trouble.
 
-        Raises UserError where no call will do better.
+        Raise UserError if no further call can succeed.
         """
         from openai import APIStatusError
 
@@ -512,12 +511,12 @@ class OpenAIModel(ChatModel):
         parameters = self._parameters(request, ask)
         try:
             async with asyncio.timeout(self._timeout):
-                # Raw: the library would make of any JSON something that looks like a completion.
+                # Raw: the library would turn any JSON into something that looks like a completion.
                 response = await engine.client.chat.completions.with_raw_response.create(
                     **parameters
                 )
                 body: bytes = response.content
-        except Exception as error:  # whatever one reply causes is that call's failure
+        except Exception as error:  # anything that one reply causes is a failure of its call
             self._reached = self._reached or isinstance(error, APIStatusError)
             trouble = self._trouble(error)
             if trouble.length_name and length_name == "max_tokens":
@@ -528,13 +527,13 @@ class OpenAIModel(ChatModel):
         return body
 
     def _trouble(self, error: Exception) -> Trouble:
-        """What an error of a call means. Raises UserError where no call will do better."""
+        """Classify an error of a call. Raise UserError if no further call can succeed."""
         try:
             return read_error(error, self.name, self.address, self._key.masked)
         except UserError:
             raise
-        except Exception as worse:  # the error's own parts can't be read
-            line = f"the reply can't be read ({type(error).__name__}, {type(worse).__name__})"
+        except Exception as worse:  # the error itself cannot be read
+            line = f"the reply cannot be read ({type(error).__name__}, {type(worse).__name__})"
             return Trouble(Failure(Cause.SERVER_ERROR, line), again=True)
 
     def _parameters(self, request: Request, ask: Ask) -> dict[str, JSON]:
@@ -562,7 +561,7 @@ class OpenAIModel(ChatModel):
 
 
 def _conversation(request: Request, settled: Rung | None) -> Conversation:
-    """The conversation over the whole ladder, or from the rung that is known to work."""
+    """The conversation over all rungs, or from the rung that is known to work."""
     rungs = LADDER if settled is None else LADDER[LADDER.index(settled) :]
     return converse(request, rungs, settled=settled is not None)
 
@@ -572,7 +571,7 @@ def _schema(request: Request) -> JSON:
 
 
 def _encodable(request: Request) -> Request:
-    """The request without halves of surrogate pairs, which can't be sent."""
+    """The request without lone surrogates, which cannot be sent."""
     messages = tuple(
         Message(m.role, m.content.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         for m in request.messages

@@ -1,4 +1,4 @@
-"""When the next call may start, and how long to wait before one is tried again."""
+"""Rate limit of calls, and the wait before a retry."""
 
 from __future__ import annotations
 
@@ -16,38 +16,35 @@ LONGEST_RETRY_AFTER = 300.0
 
 
 class Pace:
-    """Spreads the starts of calls evenly over a minute, and holds all of them when told to.
-
-    `turn` says how long to wait before a start; each one asked for is taken.
-    """
+    """Spreads the starts of calls evenly over a minute, and delays all of them on request."""
 
     def __init__(
         self, per_minute: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if per_minute is not None and not (math.isfinite(per_minute) and per_minute > 0):
-            raise UserError(f"requests a minute {per_minute}: must be more than 0")
+            raise UserError(f"requests per minute {per_minute}: must be more than 0")
         self._gap = 60.0 / per_minute if per_minute else 0.0
         self._clock = clock
         self._next = 0.0
 
     def turn(self) -> float:
-        """Seconds until the start that is hereby taken."""
+        """Return the seconds to wait before the next call, and reserve that start."""
         now = self._clock()
         start = max(now, self._next)
         self._next = start + self._gap
         return start - now
 
     def hold(self, seconds: float) -> None:
-        """No start that isn't taken yet before `seconds` from now."""
+        """Delay every start that is not reserved yet by at least `seconds` from now."""
         self._next = max(self._next, self._clock() + seconds)
 
 
 def backoff(seed: int, what: str, attempt: int, first: float = 1.0) -> float:
-    """Seconds before attempt number `attempt` (from 1) is repeated.
+    """Return the seconds to wait before attempt number `attempt` (from 1) is repeated.
 
-    Doubles from `first` on, up to a minute, and lies between half of that and all of it by a hash
-    of seed, request and attempt: calls that failed together don't come back together, and a run
-    repeated waits the same.
+    Doubles from `first` up to a minute, scaled by a factor in [0.5, 1) that is a hash of seed,
+    request and attempt: calls that failed together are not repeated together, and a repeated run
+    waits for the same time.
     """
     digest = hashlib.sha256(f"{seed}\n{what}\n{attempt}".encode()).digest()
     share = 0.5 + int.from_bytes(digest[:8]) / 2**65
@@ -55,7 +52,7 @@ def backoff(seed: int, what: str, attempt: int, first: float = 1.0) -> float:
 
 
 def retry_after(value: str | None, now: Callable[[], float] = time.time) -> float | None:
-    """The seconds that a Retry-After header asks for, a number or an HTTP date; None if neither.
+    """Return the seconds of a Retry-After header, a number or an HTTP date; None if neither.
 
     Never negative, and at most LONGEST_RETRY_AFTER. (RFC 9110, section 10.2.3)
     """
@@ -66,7 +63,7 @@ def retry_after(value: str | None, now: Callable[[], float] = time.time) -> floa
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - now()
-        except (ValueError, OverflowError):  # no date, or one past the range of time
+        except (ValueError, OverflowError):  # no date, or out of range
             return None
     if not math.isfinite(seconds):
         return None

@@ -1,6 +1,6 @@
-"""What a server's answer means: a whole reply, or trouble that may or may not pass.
+"""Reading a server's response: a complete reply, or trouble that may or may not pass.
 
-Nothing in an answer is taken on trust: every part is checked for its type before it is used.
+No part of a response is trusted: the type of each is checked before it is used.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from recallbed.chat_models.base import Cause, Failure, Usage, reason_in, short_reason
 from recallbed.chat_models.structured import RawReply
 
-# What servers call the end of a whole reply: OpenAI and most others `stop`; Together, TGI, SGLang
-# and gateways to Bedrock and Cohere the rest.
+# Finish reasons of a complete reply: `stop` of OpenAI and most others; the rest of Together, TGI,
+# SGLang and gateways to Bedrock and Cohere.
 WHOLE = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"})
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "content_filtered", "safety", "refusal"})
 _MAY_PASS = frozenset({"error", "abort", "insufficient_system_resource"})
 _MOST_TOKENS = 10**9
-"""Per call. A larger count is no count."""
+"""Per call. A larger number is not accepted as a count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a call gave no usable reply, and whether it may if it is sent again.
+    """Why a call gave no usable reply, and whether a retry may succeed (`again`).
 
-    `free` if nothing was sent or the server refused it unworked: all else may be billed.
-    `unreachable` if there is no server; `length_name` if it wants the reply's bound under its newer
-    name. `denial` is the line that ends the run if the server refuses every other prompt too.
+    `free` if nothing was sent or the server refused it at once: anything else may be billed.
+    `unreachable` if there is no server; `length_name` if it requires the newer name of max_tokens.
+    `denial` is the message that ends the run if the server refuses every other prompt too.
     """
 
     failure: Failure
@@ -44,16 +44,16 @@ class Trouble:
 def read_completion(
     body: bytes, shown: Callable[[str], str], estimate: Callable[[str], Usage]
 ) -> tuple[RawReply | Trouble, Usage]:
-    """The body of a chat completion: the reply or trouble, and its usage, whichever it is.
+    """Parse the body of a chat completion: the reply or trouble, and its usage.
 
-    Only a reply that ended by a normal stop (WHOLE) is a reply. `shown` masks the key in a text;
-    `estimate` is the usage of a reply that reports none.
+    Only a reply with a normal finish reason (WHOLE) is accepted. `shown` masks the key in a text;
+    `estimate` gives the usage of a reply that reports none.
     """
     try:
         completion = json.loads(body)
     except (ValueError, RecursionError):
         completion = None
-    told = _reported(_part(completion, "usage"))
+    reported = _reported(_part(completion, "usage"))
     choices = _part(completion, "choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = _part(choice, "message")
@@ -61,9 +61,9 @@ def read_completion(
     if not isinstance(message, Mapping) or text is None:
         reason = reason_in(completion) or "is the base URL right?"
         line = short_reason(shown(f"the reply is no chat completion ({reason})"))
-        failure = Failure(Cause.SERVER_ERROR, line, usage=told or Usage())
-        return Trouble(failure, again=True), told or estimate("")
-    usage = told or estimate(text)
+        failure = Failure(Cause.SERVER_ERROR, line, usage=reported or Usage())
+        return Trouble(failure, again=True), reported or estimate("")
+    usage = reported or estimate(text)
     text = shown(text)
     refusal = _part(message, "refusal") or refusal
     finish = _part(choice, "finish_reason")
@@ -93,10 +93,10 @@ def _part(whole: Any, name: str) -> Any:
 
 
 def _content(content: Any) -> tuple[str | None, str]:
-    """The text and the refusal in a message's content: a text, a list of parts, or nothing.
+    """The text and the refusal in a message's content: a string, a list of parts, or null.
 
-    The text is None where the content is something else. Parts that are neither text nor refusal
-    (reasoning, images) are left out.
+    The text is None for other content. Parts that are neither text nor refusal (reasoning, images)
+    are ignored.
     """
     if content is None or isinstance(content, str):
         return content or "", ""
@@ -113,15 +113,15 @@ def _content(content: Any) -> tuple[str | None, str]:
 
 
 def _reported(usage: Any) -> Usage | None:
-    """The tokens that a server reports, None where these are no counts.
+    """The tokens that a server reports, None if these are not valid counts.
 
-    Some bill reasoning that they leave out of the completion's tokens; the total holds it.
+    Some servers bill reasoning that only the total includes.
     """
     prompt, completion, total = (
         count if _is_count(count) else None
         for count in (_part(usage, f"{name}_tokens") for name in ("prompt", "completion", "total"))
     )
-    # No prompt has 0 tokens: some servers write zeros where they don't count.
+    # No prompt has 0 tokens: some servers write zeros if they do not count.
     if not prompt or (completion is None and total is None):
         return None
     return Usage(1, prompt, max(completion or 0, (total or 0) - prompt))

@@ -1,4 +1,4 @@
-"""What a user may change in every request: the temperature, and fields of a server's own."""
+"""Options that change every request: the temperature, and fields of a particular server."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from recallbed.chat_models.base import JSON, Request
 from recallbed.errors import UserError
 
 AS_REQUESTED: Literal["as requested"] = "as requested"
-"""The temperature of a model whose user named none: what each request says."""
+"""Default: each request says its own temperature."""
 _OURS = ("messages", "model", "n", "response_format", "stream")
 """Fields on which the reading of a reply depends."""
-
-
 Temperature = float | Literal["as requested"] | None
 
 
 def at_temperature(request: Request, temperature: Temperature) -> Request:
-    """The request as it is asked of a model with this option."""
+    """Return the request with the temperature of this option."""
     if temperature == AS_REQUESTED:
         return request
     return replace(request, temperature=temperature)
 
 
 def temperature_setting(temperature: Temperature) -> dict[str, JSON]:
-    """What the settings of a model say of it: nothing if no one chose it."""
+    """Return the entry in the settings of a model; none for the default."""
     return {} if temperature == AS_REQUESTED else {"temperature": temperature}
 
 
 def read_temperature(word: str) -> float | None:
-    """The temperature that `word` gives, None for "none". Raises UserError for anything else."""
+    """Parse a temperature, None for "none". Raise UserError for anything else."""
     if word == "none":
         return None
     try:
@@ -46,7 +44,7 @@ def read_temperature(word: str) -> float | None:
 
 
 def read_extra_body(text: str) -> dict[str, JSON]:
-    """The JSON object in `text`, or in the file that "@FILE" names. Raises UserError."""
+    """Parse the JSON object in `text`, or in the file that "@FILE" names. Raise UserError."""
     where = f"--extra-body {text}"
     if text.startswith("@"):
         try:
@@ -66,4 +64,4 @@ def read_extra_body(text: str) -> dict[str, JSON]:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""Where an OpenAI-compatible server is, and the key that it wants: from options or environment."""
+"""Address and API key of an OpenAI-compatible server, and the event loop that calls it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KEYS = ("RECALLBED_API_KEY", "OPENAI_API_KEY")
 
 
 def choose_address(base_url: str | None) -> str:
-    """`base_url`, else $RECALLBED_BASE_URL, $OPENAI_BASE_URL, else OpenAI's own.
+    """Return `base_url`, else $RECALLBED_BASE_URL, $OPENAI_BASE_URL, else OpenAI's own.
 
-    Raises UserError for one that is no URL, or that carries a key: addresses are written down.
+    Raise UserError for an invalid URL and for one that holds a key: addresses are recorded.
     """
     url = base_url or next((os.environ[name] for name in _URLS if os.environ.get(name)), OPENAI)
     try:
@@ -30,11 +30,11 @@ def choose_address(base_url: str | None) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise UserError("the base URL is no http address. Write it like http://127.0.0.1:8000/v1")
+        raise UserError("the base URL is not an http address. Write it as http://127.0.0.1:8000/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
-            "the base URL carries a user name, a password or a query. Give the server and the path"
-            f" alone, and the key in ${_KEYS[0]}"
+            "the base URL holds a user name, a password or a query. Give only the server and the"
+            f" path, and the key in ${_KEYS[0]}"
         )
     if looks_like_a_key(url):
         raise _key_in_path()
@@ -42,9 +42,9 @@ def choose_address(base_url: str | None) -> str:
 
 
 class Key(Secret):
-    """A key that is shown to the server alone: not in a repr, and struck out of what comes back.
+    """A key that only the server sees: not in a repr, and masked in replies.
 
-    Raises UserError for one that no header can carry.
+    Raise UserError for one that no HTTP header can hold.
     """
 
     def __init__(self, value: str) -> None:
@@ -54,17 +54,17 @@ class Key(Secret):
 
 
 def choose_key(api_key: str | None, key_env: str | None, address: str) -> Key:
-    """`api_key`, else the variable named `key_env`, else $RECALLBED_API_KEY or $OPENAI_API_KEY.
+    """Return `api_key`, else the variable `key_env`, else $RECALLBED_API_KEY or $OPENAI_API_KEY.
 
-    A server other than OpenAI's may want none. Raises UserError if one is missing, and if the
-    address holds it or any key that these variables hold.
+    Only OpenAI's own server requires one. Raise UserError if it is missing, and if the address
+    holds it or any key of these variables.
     """
     if api_key is None and key_env is not None and not os.environ.get(key_env):
-        raise UserError(f"the variable {key_env}, named as the API key's, isn't set")
+        raise UserError(f"the variable {key_env}, named for the API key, is not set")
     names = (key_env,) if key_env else _KEYS
     found = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
     if not found and address == OPENAI:
-        raise UserError(f"{OPENAI} wants an API key. Set {_KEYS[1]}")
+        raise UserError(f"{OPENAI} requires an API key. Set {_KEYS[1]}")
     key = Key((found or "none").strip())
     others = [Secret(os.environ[name].strip()) for name in _KEYS if os.environ.get(name)]
     if any(secret.shows_in(address) for secret in (key, *others)):
@@ -74,8 +74,8 @@ def choose_key(api_key: str | None, key_env: str | None, address: str) -> Key:
 
 def _key_in_path() -> UserError:
     return UserError(
-        "the base URL holds an API key, and addresses are written down. Give the server and the"
-        f" path alone, and the key in ${_KEYS[0]}"
+        "the base URL holds an API key, and addresses are recorded. Give only the server and the"
+        f" path, and the key in ${_KEYS[0]}"
     )
 
 
@@ -83,7 +83,7 @@ Result = TypeVar("Result")
 
 
 class BackgroundLoop:
-    """Runs coroutines for any thread, also for one that has a running loop (a notebook's)."""
+    """An event loop in a thread, for callers of any thread, also one with a running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -93,7 +93,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of `work`. What interrupts the waiting (Ctrl-C) cancels the work."""
+        """Return the result of `work`. An interruption of the wait (Ctrl-C) cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -1,4 +1,4 @@
-"""The chat models of one command: one cache, one budget, one table of prices for all of them."""
+"""Chat models of one command, by name: they share a reply cache, a budget and prices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ChatModelName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a command's options say of chat models, each as it was typed."""
+    """Options of chat models, as they were typed."""
 
     PANEL: ClassVar[str] = "Chat model"
     base_url: Annotated[
@@ -101,7 +101,7 @@ class ChatOptions:
 
 
 class _CountingCache(ReplyCache):
-    """Keeps the keys of the replies that it gave, and of those that were asked for."""
+    """Records the keys of replies from the cache and of requested ones."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -109,22 +109,22 @@ class _CountingCache(ReplyCache):
         self.asked: set[bytes] = set()
 
     def get(self, key: bytes) -> Stored | None:
-        """The reply under `key`, counted unless it was asked for a moment ago."""
+        """Return the reply under `key`, counted unless this command requested it."""
         found = super().get(key)
         if found is not None and key not in self.asked:
             self.cached.add(key)
         return found
 
     def put(self, key: bytes, reply: Stored) -> Stored:
-        """Store a reply that was asked for."""
+        """Store a reply that was requested."""
         self.asked.add(key)
         return super().put(key, reply)
 
 
 class Chats:
-    """Gives the one instance of each model that a command names. Nothing is opened before that.
+    """Creates one instance of each model that a command names, when it is first named.
 
-    Raises UserError for options that can't be kept.
+    Raise UserError for invalid options.
     """
 
     def __init__(self, options: ChatOptions = ChatOptions()) -> None:
@@ -134,7 +134,7 @@ class Chats:
         file = choose_cache(options.replies)
         self.cache = _CountingCache(file) if file else None
         self._sent: dict[str, Any] = {}
-        """What of the options changes every request; only there if it was given."""
+        """Options that change every request, if given."""
         if options.temperature is not None:
             self._sent["temperature"] = read_temperature(options.temperature)
         if options.extra_body is not None:
@@ -142,7 +142,7 @@ class Chats:
         self._models: dict[str, ChatModel] = {}
 
     def __call__(self, name: str) -> ChatModel:
-        """The model called `name` (see `chat_model`); in a dry run one that sends nothing."""
+        """Return the model `name` (see `chat_model`); in a dry run one that sends nothing."""
         if name not in self._models:
             given: dict[str, Any] = {
                 "base_url": self.options.base_url,
@@ -167,13 +167,13 @@ class Chats:
         return self._models[name]
 
     def reuse(self) -> str | None:
-        """How many replies came from the cache and how many were asked for; None if none did."""
+        """Return a line on cached and requested replies; None if none was cached."""
         cached = len(self.cache.cached) if self.cache else 0
         asked = max(self.budget.spent.calls, len(self.cache.asked) if self.cache else 0)
-        return f"replies: {cached} cached, {asked} asked" if cached else None
+        return f"replies: {cached} cached, {asked} requested" if cached else None
 
     def plans(self) -> dict[str, Plan]:
-        """After a dry run, what it came to by model."""
+        """Return the plans of a dry run by model."""
         return {n: model.plan() for n, model in self._models.items() if isinstance(model, DryRun)}
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Chats:
 
 @contextmanager
 def open_chats(options: ChatOptions) -> Iterator[Chats]:
-    """The chat models of a command, closed at its end; a success reports what was in the cache."""
+    """Open the chat models of a command, and close them at its end."""
     chats = Chats(options)
     try:
         yield chats
@@ -195,7 +195,7 @@ def open_chats(options: ChatOptions) -> Iterator[Chats]:
 
 
 def model_class(name: str) -> Callable[..., ChatModel]:
-    """The class behind `name`. Raises UserError for a word that names none."""
+    """Return the class of the model `name`. Raise UserError for an unknown name."""
     kind, colon, model = name.partition(":")
     if not (colon and model) or kind not in ("openai", "local"):
         raise UserError(
@@ -212,11 +212,11 @@ def model_class(name: str) -> Callable[..., ChatModel]:
 
 
 def chat_model(name: str, **options: Any) -> ChatModel:
-    """The model called `name`, with the options of its class.
+    """Return the model called `name`, with the options of its class.
 
     `openai:MODEL` is a model behind an OpenAI-compatible address (see `OpenAIModel`), `local:NAME`
     one on this machine (see `LocalModel`): `smollm2`, a .gguf file, or a transformers folder.
-    Raises UserError for another word, and for an option that the model doesn't have.
+    Raise UserError for another name, and for an unknown option.
     """
     built = model_class(name)
     known = list(signature(built).parameters)[1:]

@@ -1,7 +1,7 @@
-"""How a structured reply is asked for, read, and asked for again. No network and no model here.
+"""Structured replies: how they are requested, parsed and requested again.
 
-`converse` is a generator: it yields what to ask and is sent what came, so that the same
-conversation serves an asynchronous client and a local model.
+`converse` is a generator that yields requests and receives replies, so that the same conversation
+serves an asynchronous client and a local model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ESCAPE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One call: what to send, and the rung at which to ask for structure (None for plain text)."""
+    """One call: the messages, and the rung of the structured reply (None for plain text)."""
 
     messages: tuple[Message, ...]
     rung: Rung | None
@@ -54,7 +54,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A whole reply as it came, neither cut nor empty."""
+    """A complete reply as it was received, neither truncated nor empty."""
 
     text: str
     usage: Usage
@@ -65,16 +65,16 @@ Conversation = Generator[Ask, "RawReply | Failure", Reply | Failure]
 
 
 def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> Conversation:
-    """The conversation that answers `request`, from the first of `rungs` that works.
+    """Answer `request` at the first of `rungs` that works.
 
-    A rung doesn't work where the server refuses the request (BAD_REQUEST) or, with a next one
-    left, sends something else than bare JSON at the first try, or reports that the model broke the
-    schema: then the request is put anew at the next. At the rung that works a reply without usable
-    JSON is asked for again, at most RE_ASKS times, with the fault named. No reply rests on what
-    came at a rung that doesn't work, so `usage` leaves it out.
+    A rung fails if the server refuses the request (BAD_REQUEST) or, unless it is the last, if the
+    first reply is not plain JSON or the server reports that the model violated the schema: then
+    the request is sent at the next rung. At the rung that works a reply without usable JSON is
+    requested again, at most RE_ASKS times, with the fault named. Replies at rungs that failed are
+    not part of `usage`.
 
-    With `settled` the first rung is known to work, and only a broken schema that the server
-    reports leads to the next ones.
+    With `settled` the first rung is known to work, and only a schema violation reported by the
+    server leads to the next ones.
     """
     repairs: Counter[str] = Counter()
     if request.schema is None:
@@ -94,7 +94,7 @@ def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> 
             answer = yield Ask(messages, rung)
             first = attempt == 0 and not last and not (settled and place == 0)
             if isinstance(answer, Failure):
-                # A model that broke the schema is a server's report here: see read_error.
+                # SCHEMA is here the server's report: see read_error.
                 if (answer.cause is Cause.BAD_REQUEST and first) or (
                     answer.cause is Cause.SCHEMA and not last
                 ):
@@ -121,7 +121,7 @@ def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> 
 def replied(
     conversation: Conversation, answer: Callable[[Ask], RawReply | Failure | None]
 ) -> Reply | Failure | None:
-    """The end of a conversation with somebody who answers at once; None where they don't know."""
+    """Return the end of a conversation whose answers need no waiting; None if one is unknown."""
     ask = next(conversation)
     while (came := answer(ask)) is not None:
         try:
@@ -141,7 +141,7 @@ class _Problem:
 def _read(
     text: str, schema: type[BaseModel], repairs: Counter[str]
 ) -> tuple[BaseModel | None, bool, _Problem]:
-    """What a reply holds, whether it is bare JSON, and why it can't be used."""
+    """The parsed reply, whether it is plain JSON, and why it is unusable."""
     from pydantic import ValidationError
 
     found = find_answer(text, array=schema.model_json_schema().get("type") == "array")
@@ -152,12 +152,12 @@ def _read(
         return parsed, found.whole, _Problem()
     except ValidationError as error:
         return None, found.whole, _Problem(_first_fault(error))
-    except Exception as error:  # a schema's own code met a value that it doesn't expect
+    except Exception as error:  # the schema's own code failed on the value
         return None, found.whole, _Problem(f"{type(error).__name__} while it was checked")
 
 
 def _clean_escapes(raw: str, repairs: Counter[str]) -> str:
-    """JSON with what `clean_text` replaces replaced where it is written as an escape."""
+    """Apply `clean_text` to characters that are written as JSON escapes."""
 
     def repair(escape: re.Match[str]) -> str:
         if escape["unusable"] is None:
@@ -191,7 +191,7 @@ def _with_format(request: Request) -> tuple[Message, ...]:
 
 
 def strict_schema(schema: type[BaseModel]) -> dict[str, JSON]:
-    """The JSON schema as strict servers want it: nothing optional, nothing beside it."""
+    """Return the JSON schema that strict servers require: no optional and no further fields."""
     closed: dict[str, JSON] = _close(schema.model_json_schema())
     return closed
 
@@ -201,7 +201,7 @@ def _close(node: Any) -> Any:
         return [_close(inner) for inner in node]
     if not isinstance(node, Mapping):
         return node
-    # A field may itself be called "default" or "properties", so its names are no keywords.
+    # A field may be called "default" or "properties", so names of fields are not keywords.
     made = {
         key: {name: _close(inner) for name, inner in value.items()}
         if key in ("properties", "$defs")
