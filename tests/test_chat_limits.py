@@ -179,7 +179,7 @@ def test_a_budget_of_money() -> None:
         with pytest.raises(BudgetReached, match="--max-cost"):
             model.complete_all(requests)
         assert len(server.calls) == 3
-    with pytest.raises(UserError, match="no price for `other`"):
+    with pytest.raises(UserError, match="needs a price for `other`"):
         OpenAIModel("other", base_url=server.url, budget=budget, prices=prices)
 
 

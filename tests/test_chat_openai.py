@@ -375,8 +375,8 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) 
     ("url", "words"),
     [
         ("127.0.0.1:8000", "not an http address"),
-        ("http://user:hunter2@host/v1", "carries"),
-        ("http://host/v1?key=hunter2", "carries"),
+        ("http://user:hunter2@host/v1", "holds a user name"),
+        ("http://host/v1?key=hunter2", "holds a user name"),
         ("http://host:port/v1", "not an http address"),
     ],
 )
