@@ -362,8 +362,9 @@ def test_an_ivfpq_of_format_1_is_read_and_changed(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = IVFPQ.load(trained)
-    old = new._train(vectors := TestIVFPQ().items(0, 9_984))
-    ids = TestIVFPQ().ids()
+    old = new._index
+    old.reset()  # trained, without vectors
+    vectors, ids = TestIVFPQ().items(0, 9_984), TestIVFPQ().ids()
     old.add_with_ids(vectors, ids)
     monkeypatch.setattr("indexes.files.INDEX_FORMAT", 1)
     header = {"width": WIDTH, "model": None, "count": 9_984, "settings": new.settings()}
