@@ -40,7 +40,7 @@ from retrievers.base import RunContext, Scored
 from retrievers.dense import MiniLM
 from retrievers.rerank.base import Reranked, Shortlist
 from retrievers.rerank.query_likelihood import MODEL, QueryLikelihood
-from task3.folds import folds_of
+from task3.tuning import folds_of
 
 OTHER_LETTER = regex.compile(r"(?!\p{Script=Latin})\p{L}")
 WEIGHTS = [round(0.05 * i, 2) for i in range(21)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +18,12 @@ from recallbed.harness.options import Seed, Without
 from recallbed.harness.run_options import Overwrite
 from retrievers.options import OneRetrieverOptions
 
+if TYPE_CHECKING:
+    from recallbed.corpus.records import Memory, Task3File
+    from retrievers.base import Retriever
+
 app = App()
+BATCH = 16
 
 
 @app.command(
@@ -49,7 +57,6 @@ def predict(
     from recallbed.harness.run_folder import encode_row
     from recallbed.harness.terminal import note
     from retrievers.registry import build_retrievers
-    from task3.answers import answer_all, bank_of
     from task3.released import load_released
 
     label = retrievers.chosen
@@ -76,6 +83,64 @@ def predict(
     if causes:
         failed = answers.failed.total()
         note(f"no row for {failed} of {len(file.rows)} queries ({causes})")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Prediction rows in file order, queries without one by cause, and the number of ties."""
+
+    rows: Sequence[Mapping[str, str]]
+    failed: Counter[str]
+    tied: int
+
+
+def bank_of(file: Task3File) -> tuple[Memory, ...]:
+    """Return the distinct candidates of a file, sorted by text, each with its first label."""
+    bank: dict[str, Memory] = {}
+    for row in file.rows:
+        for memory in row.candidates:
+            bank.setdefault(memory.text, memory)
+    return tuple(bank[text] for text in sorted(bank))
+
+
+def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> Answers:
+    """Choose a memory for every query that the retriever can score; `label` becomes the reason.
+
+    Raise UserError if the retriever cannot be prepared, or if its scores depend on the order of
+    the queries.
+    """
+    import numpy as np
+
+    from analysis.official import prediction_row
+    from recallbed.harness.progress import progress
+    from retrievers.base import NotScored
+    from task3.order_check import check_order
+
+    memories = (memory for row in file.rows for memory in row.candidates)
+    retriever.prepare_for(label, (row.query for row in file.rows), memories)
+    check_order(
+        label,
+        retriever,
+        [row.benchmark_id for row in file.rows],
+        lambda i: (file.rows[i].query, file.rows[i].candidates),
+        seed,
+    )
+    rows: list[Mapping[str, str]] = []
+    failed: Counter[str] = Counter()
+    ties = 0
+    with progress(label, len(file.rows)) as advance:
+        for start in range(0, len(file.rows), BATCH):
+            batch = file.rows[start : start + BATCH]
+            results = retriever.results([r.query for r in batch], [r.candidates for r in batch])
+            for row, result in zip(batch, results, strict=True):
+                if isinstance(result, NotScored):
+                    failed[result.cause] += 1
+                    continue
+                chosen, tied = prediction_row(label, row, np.asarray(result.scores), seed)
+                ties += tied > 1
+                rows.append(chosen)
+            advance(len(batch))
+    return Answers(rows, failed, ties)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,7 @@ def tune_command(
     from recallbed.harness.files import refuse_output
     from recallbed.harness.plan import checked_plans, print_plans
     from recallbed.harness.terminal import say
-    from task3.grid import parse_grid
-    from task3.tuning import tune
+    from task3.tuning import parse_grid, tune
 
     retrievers, pools, k = options.retrievers, options.pools, only_one("--k", options.ks)
     configurations, label = retrievers.configurations, retrievers.chosen

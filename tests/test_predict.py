@@ -11,8 +11,7 @@ from typer.testing import Result
 
 from analysis.official import choose
 from recallbed.corpus.records import Memory, Task3File, Task3Row
-from task3.answers import bank_of
-from task3.predict import app
+from task3.predict import app, bank_of
 from task3.score import score_choices
 from tests.kit import WriteRelease, one_line_error, python, read_lines, run
 

@@ -208,7 +208,7 @@ def test_all_right_is_one_with_an_interval_below(
 
 
 @pytest.mark.parametrize("form", ["bom", "crlf", "blank", "gz", "no end"])
-def test_files_as_they_come_score_alike(
+def test_equivalent_files_have_equal_scores(
     write_release: WriteRelease, tmp_path: Path, form: str
 ) -> None:
     root = release(write_release)
@@ -281,7 +281,7 @@ def test_a_split_without_references_is_one_line(
     one_line_error(score(tmp_path / "p.jsonl", root), "references")
 
 
-def test_a_gold_id_that_other_memories_share_is_said(
+def test_a_gold_id_that_other_memories_share_is_reported(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
     root = write_release(

@@ -89,9 +89,7 @@ def test_neighbouring_float32s_stay_apart(start: float) -> None:
     assert len(set(back.tolist())) == 2000
 
 
-def test_lines_are_in_row_order_and_hold_what_the_retriever_said(
-    data: Path, tmp_path: Path
-) -> None:
+def test_lines_are_in_row_order_and_hold_the_retrievers_scores(data: Path, tmp_path: Path) -> None:
     Awkward.said = {}
     sweep(data, tmp_path / "run", "random", f"{__name__}:Awkward")
     rows, kept = (read_lines(tmp_path / "run" / f"{name}.jsonl") for name in ("rows", "scores"))
@@ -142,9 +140,7 @@ def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject
 
 
 @pytest.mark.parametrize("tail", [b'{"query": "1"', b"\x00" * 200, b"{}\n{}\n", b"\xff\n"])
-def test_what_stands_behind_the_last_row_is_cut_off(
-    data: Path, tmp_path: Path, tail: bytes
-) -> None:
+def test_scores_after_the_last_row_are_truncated(data: Path, tmp_path: Path, tail: bytes) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     sweep(data, whole, "overlap")
     shutil.copytree(whole, cut)

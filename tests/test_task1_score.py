@@ -336,7 +336,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
         ("other", "12 + 30 = ?"),
     ],
 )
-def test_language_is_told_by_what_the_user_says(language: str, said: str) -> None:
+def test_language_is_detected_from_the_users_turns(language: str, said: str) -> None:
     assert language_of(said) == language
     turns = [Turn("assistant", "Hello, what is it?"), Turn("user", said)]
     assert language_of(_user_text(turns)) == language

@@ -308,7 +308,9 @@ def test_pools_that_were_drawn_are_scored_too(
     assert found.all.counts.causes["not_in_pool"].count == 8
 
 
-def test_killed_and_resumed_ends_alike_and_repeats_no_call(root: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_call(
+    root: Path, tmp_path: Path
+) -> None:
     """On a real process that is killed while a call is under way."""
     held = threading.Event()
 
@@ -429,7 +431,7 @@ def predict(path: Path, reasons: dict[str, str], selected: str = "m2") -> Path:
 scored = partial(kit.run, score.app)
 
 
-def test_use_stands_beside_exact_match_with_its_own_counts(root: Path, tmp_path: Path) -> None:
+def test_use_and_exact_match_are_reported_with_separate_counts(root: Path, tmp_path: Path) -> None:
     """Chosen and not used, used and not chosen: neither figure stands for the other."""
     reasons = {f"q{n}": texts(n)[2] if n < 3 else "for no reason" for n in range(6)}
     path = predict(tmp_path / "p.jsonl", reasons)
@@ -486,7 +488,7 @@ def test_a_judge_is_shown_the_references_memory_and_its_failures_are_unjudged(
         assert len(server.calls) == 2
 
 
-def test_votes_that_differ_are_told_and_a_judge_that_never_answers_is_an_error(
+def test_split_votes_are_reported_and_a_judge_without_answers_is_an_error(
     root: Path, tmp_path: Path
 ) -> None:
     path = predict(tmp_path / "p.jsonl", {f"q{n}": "because of the summers" for n in range(4)})

@@ -353,7 +353,7 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_ends_alike_and_repeats_no_stored_call(
+def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_stored_call(
     root: Path, tmp_path: Path
 ) -> None:
     """A process killed within a history leaves nothing of it, and no call twice."""
@@ -547,12 +547,12 @@ def test_the_gold_memory_is_recognised_in_three_ways(
     assert recognise(gold(), TURNS, memories) == (by, places)
 
 
-def test_a_turn_that_was_said_twice_is_found_where_it_stood_first() -> None:
+def test_a_repeated_turn_is_found_at_its_first_position() -> None:
     """`turns` stores it once, as read from the first."""
     assert recognise(gold(turns=(2,)), TURNS, stored(("hello", (0,)))) == ("evidence", {0})
 
 
-def test_a_long_memory_is_not_alike_for_holding_all_words() -> None:
+def test_a_long_memory_that_holds_all_words_does_not_match() -> None:
     assert (
         mutual_overlap(GOLD, f"{GOLD} and twenty other things that nobody would ever ask about")
         < 0.5
@@ -595,9 +595,7 @@ def response(name: str, text: Any = "by all means", used: Any = "", n: int = 0) 
     return {"benchmark_id": name, "responses": [one]}
 
 
-def test_without_a_judge_the_rest_is_reported_and_what_is_missing_is_said(
-    root: Path, tmp_path: Path
-) -> None:
+def test_without_a_judge_the_report_names_what_is_missing(root: Path, tmp_path: Path) -> None:
     path = predictions(tmp_path / "p.jsonl", [response(PA), response(VRA), response(CF)])
     found = scored(path, "--data", root)
     assert [what.split(":")[0] for what in found["missing"]] == [

@@ -19,10 +19,9 @@ from recallbed.harness.settings_file import SettingsFile, read_settings, write_s
 from retrievers.base import RetrieverError, RunContext
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
-from task3 import leg_scores, predict, sweep, tune
-from task3.folds import folds_of
-from task3.grid import configured, parse_grid
+from task3 import predict, sweep, tune, tuning
 from task3.order_check import SAMPLE
+from task3.tuning import configured, folds_of, parse_grid
 from task3.tuning import tune as fit
 from tests import kit
 from tests.kit import WriteRelease, one_line_error
@@ -178,7 +177,7 @@ def test_each_fold_is_judged_by_what_the_others_chose(
         chosen = {c.label: c.settings for c in configurations}["h"].get("weights")
         return {4: np.asarray(by_weights[chosen if label == "h" else None])}
 
-    monkeypatch.setattr(leg_scores.LegScores, "recalls", recalls)
+    monkeypatch.setattr(tuning.LegScores, "recalls", recalls)
     found = fitted(release, "h.weights=1,0/0,1", objective="mean")
     in_first = [(fold[fold != i] == 0).mean() for i in range(3)]
     assert found.by_fold == [int(share < 0.5) for share in in_first]
