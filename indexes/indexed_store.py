@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from indexes.base import Index, IndexingError, NotAnIndex, open_index
 from indexes.files import cannot_be_written, index_hash
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import Repairs, read_jsonl
+from recallbed.corpus.jsonl import Fields, Repairs, read_jsonl
 from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of, seal, unseal
 from recallbed.harness.files import drafted_folder, write_atomically

@@ -46,10 +46,9 @@ def search(
     from collections import Counter
 
     from indexes.indexed_store import IndexedStore
-    from recallbed.corpus.fields import Fields
-    from recallbed.corpus.jsonl import Repairs, read_jsonl
+    from recallbed.corpus.jsonl import Fields, Repairs, read_jsonl
     from recallbed.errors import UserError
-    from recallbed.harness.clean_text import clean_text
+    from recallbed.harness.input_text import clean_text
     from recallbed.harness.terminal import one_line, say, say_json
 
     if (query is None) == (queries is None):

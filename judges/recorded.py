@@ -23,7 +23,7 @@ from recallbed.harness.options import AsJson
 from recallbed.harness.run_options import Overwrite
 
 if TYPE_CHECKING:
-    from recallbed.corpus.fields import Fields
+    from recallbed.corpus.jsonl import Fields
 
 NO_VERDICT, NO_GRADE = "no verdict recorded", "no grade recorded"
 REPEATED = "memory paired twice"
@@ -93,7 +93,7 @@ def recorded_files(path: Path) -> list[Path]:
 
 
 def _items(value: Mapping[str, Any], path: Path, line: int) -> Iterator[Recorded]:
-    from recallbed.corpus.fields import Fields
+    from recallbed.corpus.jsonl import Fields
 
     fields = Fields(path, line, Counter())
     task, model = fields.text(value, "task"), fields.text(value, "model")

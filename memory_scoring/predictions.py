@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from recallbed.corpus.fields import Fields
 from recallbed.corpus.inputs import Inputs, read_inputs
+from recallbed.corpus.jsonl import Fields
 from recallbed.corpus.predictions import (
     Matching,
     PredictionFile,
@@ -25,7 +25,7 @@ from recallbed.corpus.predictions import (
 )
 from recallbed.corpus.records import MemoryItem, Task1Row, Task2Row
 from recallbed.corpus.stream import Track
-from recallbed.harness.clean_text import clean_text
+from recallbed.harness.input_text import clean_text
 
 Items = tuple[MemoryItem, ...]
 KEYS = ("memory_items",)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, model_validator
 
 from recallbed.corpus.records import Evidence, MemoryItem, Turn
-from recallbed.harness.clean_text import clean_text
+from recallbed.harness.input_text import clean_text
 
 UNMAPPED = "UNMAPPED"  # the release's own label for a memory that fits no path
 UNKNOWN = "unknown"

@@ -29,12 +29,11 @@ from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of
-from recallbed.harness.clean_text import clean_text
 from recallbed.harness.experiment import Outcome, execute, plan
-from recallbed.harness.failures import Failures, with_reason
+from recallbed.harness.failures import Failures, cause_of, with_reason
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
+from recallbed.harness.input_text import clean_text
 from recallbed.harness.item_run import Done, ItemExperiment
 from recallbed.harness.plan import Plan, print_plans
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row

@@ -18,7 +18,7 @@ from typing_extensions import override
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of
+from recallbed.harness.failures import cause_of
 
 if TYPE_CHECKING:
     import numpy as np

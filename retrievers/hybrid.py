@@ -20,7 +20,7 @@ from analysis.metrics import ranked
 from recallbed.chat_models.base import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of
+from recallbed.harness.failures import cause_of
 from retrievers.base import BatchRetriever, NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense

@@ -9,7 +9,7 @@ from memory_systems.options import TaskOptions
 from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Task1Row
-from recallbed.corpus.task1 import TASK1
+from recallbed.corpus.tracks import TASK1
 
 JSON = Any
 SYSTEMS = {"extractive": "task1.extractive:Extractive"}

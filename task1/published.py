@@ -87,7 +87,7 @@ def compare_models(
     from memory_scoring.predictions import match_sessions
     from memory_scoring.scoring import pair_up
     from recallbed.corpus.inputs import read_inputs
-    from recallbed.corpus.task1 import TASK1
+    from recallbed.corpus.tracks import TASK1
     from recallbed.errors import UserError
 
     board = leaderboard()

@@ -46,7 +46,7 @@ def score_extraction(options: ScoreOptions) -> MemoryReport[Task1Row]:
 
 def _read(options: ScoreOptions) -> PredictedSessions[Task1Row]:
     from memory_scoring.predictions import read_predicted_sessions
-    from recallbed.corpus.task1 import TASK1
+    from recallbed.corpus.tracks import TASK1
 
     return read_predicted_sessions(options.predictions, options.data, options.split, TASK1)
 

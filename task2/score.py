@@ -59,7 +59,7 @@ def score_update(
 def _read(options: ScoreOptions) -> PredictedSessions[Task2Row]:
     """The references call the list `answer`, and so may a file, as in the public scorer."""
     from memory_scoring.predictions import read_predicted_sessions
-    from recallbed.corpus.task2 import TASK2
+    from recallbed.corpus.tracks import TASK2
 
     keys = ("memory_items", "answer")
     return read_predicted_sessions(options.predictions, options.data, options.split, TASK2, keys)

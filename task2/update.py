@@ -13,7 +13,7 @@ from memory_systems.options import TaskOptions
 from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import MemoryItem, Task2Row
-from recallbed.corpus.task2 import TASK2
+from recallbed.corpus.tracks import TASK2
 from task2.actions import UpdateAction
 
 JSON = Any

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recallbed.corpus.layout import released_sizes, sample_root, split_folder
 from recallbed.corpus.records import Task3File
-from recallbed.corpus.task3 import load_task3
+from recallbed.corpus.tracks import load_task3
 from recallbed.errors import DataError
 
 

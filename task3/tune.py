@@ -112,8 +112,8 @@ def _write(
     configurations: tuple[Configuration, ...],
     how: dict[str, Any],
 ) -> None:
+    from recallbed.harness.configurations import SettingsFile, write_settings
     from recallbed.harness.fingerprint import code_identity
-    from recallbed.harness.settings_file import SettingsFile, write_settings
     from recallbed.harness.terminal import note
 
     grid: dict[str, list[str]] = {}

@@ -13,7 +13,7 @@ from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.utilization import UtilizationJudge
 from recallbed.chat_models.base import ChatModel
-from recallbed.corpus.fields import Fields
+from recallbed.corpus.jsonl import Fields
 from recallbed.corpus.predictions import (
     ANSWERED,
     NULL_OR_EMPTY,

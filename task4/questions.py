@@ -12,7 +12,7 @@ from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.jsonl import find_jsonl
 from recallbed.corpus.layout import sample_root, split_folder
 from recallbed.corpus.records import MemoryItem, Query, Task4Gold, Task4Row
-from recallbed.corpus.task4 import ABILITIES, task4_track
+from recallbed.corpus.tracks import ABILITIES, task4_track
 from recallbed.errors import DataError, UserError
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei_en", "ei_cn", "ei_other")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from analysis.runs import read_run
 from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.predictions import read_selections
-from recallbed.corpus.task3 import load_task3
+from recallbed.corpus.tracks import load_task3
 from recallbed.corpus.validate import app as validator
 from recallbed.errors import UserError
 from task3.predict import app as predictor

@@ -16,7 +16,7 @@ from recallbed.corpus import DataError, Memory
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Task3Row
-from recallbed.corpus.task3 import load_task3
+from recallbed.corpus.tracks import load_task3
 from task3.sweep import app
 from tests.kit import WriteRelease, one_line_error, run, write_lines
 

@@ -21,8 +21,8 @@ from typer.testing import Result
 from recallbed.corpus import DataError, json_list
 from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
-from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.longmemeval import Level, read_longmemeval
+from recallbed.corpus.user_file import read_json_list
 from tests.kit import ROOT, one_line_error, python, run
 
 Instance = dict[str, Any]

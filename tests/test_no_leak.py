@@ -14,7 +14,7 @@ import pytest
 from memory_systems.testing import Spy
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Memory, MemoryItem, Turn
-from recallbed.corpus.task2 import TASK2
+from recallbed.corpus.tracks import TASK2
 from retrievers.overlap import Overlap
 from task1.run import app as extract
 from task2.run import app as update

@@ -29,8 +29,7 @@ from recallbed.corpus.convert import app as convert_app
 from recallbed.corpus.layout import sample_root
 from recallbed.corpus.material import gather
 from recallbed.corpus.validate import app as validate_app
-from recallbed.harness.configurations import Configuration
-from recallbed.harness.settings_file import read_settings
+from recallbed.harness.configurations import Configuration, read_settings
 from task1.score import app as task1_app
 from task2.score import app as task2_app
 from task3.exact_match import read_exclusions

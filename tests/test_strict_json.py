@@ -10,15 +10,14 @@ import pytest
 from memory_scoring.predictions import read_memory_lists
 from recallbed.chat_models.budget import read_prices
 from recallbed.corpus.custom import load_custom
-from recallbed.corpus.json_list import read_json_list
 from recallbed.corpus.jsonl import read_jsonl
 from recallbed.corpus.predictions import read_selections
-from recallbed.corpus.user_file import MAX_LINE, max_line
+from recallbed.corpus.user_file import MAX_LINE, max_line, read_json_list
 from recallbed.corpus.validate import app as validate_app
 from recallbed.corpus.validate import validate
 from recallbed.errors import DataError, UserError
-from recallbed.harness.settings_file import read_settings
-from recallbed.harness.strict_json import STRICT_JSON, RepeatedKey
+from recallbed.harness.configurations import read_settings
+from recallbed.harness.input_text import STRICT_JSON, RepeatedKey
 from tests.kit import run
 
 ROW = '{"query": "tea?", "memories": ["likes tea", "has cat"], "gold": 0}\n'

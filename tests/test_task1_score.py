@@ -20,8 +20,7 @@ from memory_scoring.scoring import _user_text
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.layout import sample_root
 from recallbed.corpus.records import Turn
-from recallbed.corpus.task1 import TASK1
-from recallbed.corpus.task2 import TASK2
+from recallbed.corpus.tracks import TASK1, TASK2
 from task1.published import PAPER_RECALL, compare_models, leaderboard, markdown, misordered
 from task1.score import app, score_extraction
 from tests import kit

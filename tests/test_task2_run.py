@@ -16,7 +16,7 @@ from memory_systems.stored import StoredSystem
 from recallbed.chat_models.cache import ReplyCache
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import MemoryItem, Turn
-from recallbed.corpus.task2 import TASK2
+from recallbed.corpus.tracks import TASK2
 from task2.actions import UpdateAction
 from task2.run import app
 from task2.update import with_official_ids

@@ -15,7 +15,7 @@ from memory_scoring import Pair
 from memory_scoring.score_options import ScoreOptions
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
-from recallbed.corpus.task2 import TASK2
+from recallbed.corpus.tracks import TASK2
 from retrievers.base import Retriever, RetrieverError
 from retrievers.options import RetrieverOptions
 from task2.actions import (

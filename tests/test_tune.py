@@ -14,8 +14,13 @@ import pytest
 from recallbed.corpus.material import gather
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration, parse_configurations
-from recallbed.harness.settings_file import SettingsFile, read_settings, write_settings
+from recallbed.harness.configurations import (
+    Configuration,
+    SettingsFile,
+    parse_configurations,
+    read_settings,
+    write_settings,
+)
 from retrievers.base import RetrieverError, RunContext
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist

@@ -14,8 +14,8 @@ from memory_systems.base import SystemFailure
 from recallbed.chat_models import Usage
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of
 from recallbed.harness.configurations import Configuration, parse_configurations
+from recallbed.harness.failures import cause_of
 from retrievers.base import NotScored, Retriever, RetrieverError, Scored
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap

@@ -7,7 +7,7 @@ import pytest
 
 from recallbed.errors import UserError
 from recallbed.harness.experiment import make_rows
-from recallbed.harness.first_failures import FirstFailures
+from recallbed.harness.failures import FirstFailures
 from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run
 from recallbed.harness.run_options import RunOptions

@@ -210,7 +210,7 @@ PLANTED: list[tuple[str, str, Change, int, str]] = [
         REFERENCE,
         on_line(13, lambda row: row["gold"]["selected_memory"].update(value="sails")),
         13,
-        "stands nowhere in its pool",
+        "is missing from its pool",
     ),
     (
         "task4_ability1",

@@ -12,7 +12,7 @@ from typing import Any
 
 from recallbed.chat_models.base import BudgetReached, Message, Usage
 from recallbed.errors import UserError
-from recallbed.harness.strict_json import STRICT_JSON
+from recallbed.harness.input_text import STRICT_JSON
 
 _COUNTED = 10**12
 """Tokens. A larger usage is not expected of later calls: it is out of the range of floats."""

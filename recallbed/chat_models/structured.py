@@ -25,7 +25,7 @@ from recallbed.chat_models.base import (
     Usage,
     short_reason,
 )
-from recallbed.harness.clean_text import clean_text
+from recallbed.harness.input_text import clean_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

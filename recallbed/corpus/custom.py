@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import OnFault, Repairs, new_digest, read_jsonl
+from recallbed.corpus.jsonl import Fields, OnFault, Repairs, new_digest, read_jsonl
 from recallbed.corpus.records import Memory, Task3File, Task3Row
 from recallbed.errors import DataError
 

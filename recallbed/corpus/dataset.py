@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recallbed.corpus.custom import is_custom, load_custom
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import find_jsonl, new_digest, read_jsonl
+from recallbed.corpus.jsonl import Fields, find_jsonl, new_digest, read_jsonl
 from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Memory, Task3File
-from recallbed.corpus.task3 import load_task3
+from recallbed.corpus.tracks import load_task3
 from recallbed.errors import DataError
 
 

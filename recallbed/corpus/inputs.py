@@ -9,8 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic
 
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import find_jsonl, new_digest, read_jsonl
+from recallbed.corpus.jsonl import Fields, find_jsonl, new_digest, read_jsonl
 from recallbed.corpus.layout import sample_root, split_folder
 from recallbed.corpus.stream import R, Track, stream
 from recallbed.errors import DataError

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.json_list import read_json_list
+from recallbed.corpus.jsonl import Fields
+from recallbed.corpus.user_file import read_json_list
 from recallbed.errors import DataError
 
 ROLES = ("user", "assistant")

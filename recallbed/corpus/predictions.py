@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import new_digest, read_jsonl
+from recallbed.corpus.jsonl import Fields, new_digest, read_jsonl
 from recallbed.errors import DataError, UserError
-from recallbed.harness.clean_text import clean_text
+from recallbed.harness.input_text import clean_text
 from recallbed.harness.run_folder import PREDICTIONS
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from recallbed.corpus.fields import Fields
-from recallbed.corpus.jsonl import OnFault, find_jsonl, read_jsonl
+from recallbed.corpus.jsonl import Fields, OnFault, find_jsonl, read_jsonl
 from recallbed.errors import DataError
 
 

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of, users_place
+from recallbed.harness.failures import cause_of, users_place
 from recallbed.harness.options import flatten
 from recallbed.harness.terminal import DEBUG, debugging, note, one_line, say
 

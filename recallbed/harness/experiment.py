@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from recallbed.errors import UserError
-from recallbed.harness.failures import Failures
+from recallbed.harness.failures import Failures, FirstFailures
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.fingerprint import canonical, code_identity, short_hash, versions
-from recallbed.harness.first_failures import FirstFailures
 from recallbed.harness.plan import Plan, checked_plans
 from recallbed.harness.run_folder import ROWS, SUMMARY, RunFolder, note_reused, open_run
 from recallbed.harness.run_options import RunOptions

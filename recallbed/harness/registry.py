@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from recallbed.errors import UserError
-from recallbed.harness.cause import cause_of
+from recallbed.harness.failures import cause_of
 from recallbed.harness.users_code import before_users_code
 
 C = TypeVar("C")

@@ -1,8 +1,10 @@
-"""JSON as its readers agree on it: NaN and Infinity are refused, and so is a key given twice."""
+"""Strict JSON (no NaN, Infinity or repeated key), and texts without unusable characters."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any, NoReturn
 
 
@@ -30,3 +32,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
 """`decode(text)` raises ValueError: JSONDecodeError, RepeatedKey, or for NaN and Infinity."""
+
+
+# U+0000 breaks C tokenizers, a lone surrogate cannot be encoded at all.
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean_text(text: str, repairs: Counter[str]) -> str:
+    """`text` with NUL and lone surrogates replaced by U+FFFD, each counted in `repairs`."""
+    if not _UNUSABLE.search(text):
+        return text
+
+    def repair(match: re.Match[str]) -> str:
+        repairs["NUL" if match[0] == "\x00" else "lone surrogate"] += 1
+        return "\ufffd"
+
+    return _UNUSABLE.sub(repair, text)
