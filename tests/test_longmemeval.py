@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
-from recallbed.corpus import DataError, json_list
+from recallbed.corpus import DataError, user_file
 from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.longmemeval import Level, read_longmemeval
@@ -448,7 +448,7 @@ def test_the_file_may_be_cut_anywhere(
     file = tmp_path / "in.json"
     file.write_text(text, encoding="utf-8")
     for chunk in range(1, len(text) + 2):
-        monkeypatch.setattr(json_list, "CHUNK", chunk)
+        monkeypatch.setattr(user_file, "CHUNK", chunk)
         assert list(read_json_list(file)) == list(enumerate(AWKWARD))
     monkeypatch.undo()
     for end in range(len(text)):
@@ -475,7 +475,7 @@ def test_a_streamed_list_is_the_list(
 ) -> None:
     file = write(tmp_path_factory.mktemp("lists") / "in.json", values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_list, "CHUNK", chunk)
+        patch.setattr(user_file, "CHUNK", chunk)
         found = [value for _, value in read_json_list(file)]
     assert found == json.loads(file.read_text())
 
@@ -486,7 +486,7 @@ def test_a_streamed_list_is_the_list(
 def test_wrong_json_is_noticed_without_reading_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(json_list, "CHUNK", 1000)
+    monkeypatch.setattr(user_file, "CHUNK", 1000)
     monkeypatch.setenv("RECALLBED_MAX_LINE", "8000")
     file = tmp_path / "in.json"
     file.write_text(text + " " * 400_000)
@@ -501,7 +501,7 @@ def test_wrong_json_is_noticed_without_reading_to_the_end(
 
 
 def test_memory_is_bounded_by_one_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_list, "CHUNK", 1 << 14)
+    monkeypatch.setattr(user_file, "CHUNK", 1 << 14)
     file = tmp_path / "in.json"
     long = [user(f"{'word ' * 400}{number}") for number in range(50)]
     with file.open("w") as stream:
