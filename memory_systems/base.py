@@ -84,7 +84,7 @@ class SystemContext:
 
 
 def item_json(item: MemoryItem) -> dict[str, JSON]:
-    """Return a memory as in the release's references, which `corpus.items.read_item` reads."""
+    """Return a memory as in the release's references, which `corpus.tracks.read_item` reads."""
     evidence = item.evidence
     return {
         "memory_id": item.id,

@@ -327,7 +327,7 @@ CANDIDATE = ("input", "candidate_memories", 1)
             ("`gold.selected_memory.value` is missing",),
         ),
         (REFERENCE, put(None, "gold", "selected_memory"), ("must be an object", "NoneType")),
-        (REFERENCE, put("sails", "gold", "selected_memory", "value"), ("`q1`", "nowhere")),
+        (REFERENCE, put("sails", "gold", "selected_memory", "value"), ("`q1`", "missing from")),
         (REFERENCE, put("q9", "benchmark_id"), ("`q9` has no row in model_input.jsonl",)),
     ],
 )
@@ -436,8 +436,8 @@ def test_sizes_are_found_by_folder_name_ascending(write_release: WriteRelease) -
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder") as caught:
-        split_folder(tmp_path / "nowhere", "dev")
-    assert caught.value.path == tmp_path / "nowhere"
+        split_folder(tmp_path / "missing from", "dev")
+    assert caught.value.path == tmp_path / "missing from"
 
 
 def test_a_split_that_is_not_there_lists_those_that_are(root: Path) -> None:
