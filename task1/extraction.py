@@ -1,4 +1,4 @@
-"""Task 1 for a memory system: it reads a dialogue, and what it then remembers is the answer."""
+"""Task 1 for a memory system: the memories after a dialogue are its prediction."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def extraction_task(options: TaskOptions) -> Task[Task1Row]:
 
 
 def extract(system: MemorySystem, row: Task1Row) -> dict[str, JSON]:
-    """What the system makes of the dialogue, which is all that it sees. Raises SystemFailure."""
+    """Return the operations on one dialogue, the system's only input. Raise SystemFailure."""
     return ingest_result(system, system.ingest(row.dialogue))
 
 
 def extraction_row(row: Task1Row, result: JSON) -> dict[str, JSON]:
-    """The official row: {benchmark_id, memory_items}."""
+    """Return the official row: {benchmark_id, memory_items}."""
     return {"benchmark_id": row.benchmark_id, "memory_items": result["memory_items"]}

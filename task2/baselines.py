@@ -1,7 +1,7 @@
-"""Updates without a model: none, or the one change that a retriever points at.
+"""Updates without a model: none, or one replacement chosen by a retriever.
 
 The summary says that both use no model. They are floors: a system that reads the dialogue must do
-better than leave everything as it is.
+better than no change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Replace(StoredSystem):
 
     Every user turn is a query over the memories. The turn and the memory with the highest score of
     all are taken; of equal ones the earliest turn and the oldest memory. The memory gets the turn's
-    words and keeps the rest.
+    text and keeps its other fields.
     """
 
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:

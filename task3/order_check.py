@@ -42,7 +42,7 @@ def check_order(
     whole step. Queries that fail are left to the run.
 
     A retriever that asks a chat model is not scored, so that no call is paid for twice; its first
-    stage is. Raises UserError that names the query.
+    stage is. Raise UserError that names the query.
     """
     while isinstance(retriever, Reranker) and chat_models_of(retriever.notes()):
         if retriever.first_stage_name == NO_FIRST_STAGE:
@@ -87,7 +87,7 @@ def _key(seed: int, name: str) -> bytes:
 def _difference(
     one: Scored | NotScored, other: Scored | NotScored, tolerance: float
 ) -> tuple[int, float, float] | None:
-    """The place where two results of a pool differ most, with both scores; None if they agree."""
+    """Return the position of the largest difference and both scores; None if they agree."""
     if isinstance(one, NotScored) or isinstance(other, NotScored):
         return None
     a, b = (np.asarray(result.scores, np.float64) for result in (one, other))

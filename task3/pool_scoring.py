@@ -1,4 +1,4 @@
-"""From a retriever and some keys in the plan to rows. Runs alike in the parent and in workers."""
+"""Rows of a retriever for keys of the plan, in the parent process and in workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Scorer:
     def tasks(self, keys: Sequence[PoolKey], size: int) -> list[list[PoolKey]]:
         """Cut the keys into tasks: one pass over about `size` queries each.
 
-        All pools of a query lie in one task where a union of them can be scored at once.
+        All pools of a query are in one task if their union can be scored at once.
         """
         if not self.retriever.pool_independent:
             by_pool: dict[tuple[int, int], list[PoolKey]] = {}
@@ -169,7 +169,7 @@ def run_tasks(
     """The finished rows of each task, in the order of `tasks`, whatever the number of workers.
 
     Workers are spawned, never forked: a CUDA context or a thread pool doesn't survive a fork. They
-    receive the prepared retriever as a pickle. Raises UserError where it can't be pickled, or a
+    receive the prepared retriever as a pickle. Raise UserError if it cannot be pickled, or a
     worker dies.
     """
     if workers == 1 or len(tasks) < 2:
@@ -190,7 +190,7 @@ def run_tasks(
         yield from pool.map(_work, tasks)
     except BrokenProcessPool:
         raise UserError(
-            f"{scorer.label}: a worker process died; its own message stands above. A script that"
+            f"{scorer.label}: a worker process died; its own message is above. A script that"
             " starts workers needs `if __name__ == '__main__':`. Or use --workers 1"
         ) from None
     finally:

@@ -11,10 +11,10 @@ from recallbed.errors import DataError
 
 
 def load_released(root: Path | None, split: str, size: int | None) -> Task3File:
-    """The pools of `size` distractors as the files give them, the smallest where `size` is None.
+    """Return the released pools of `size` distractors, the smallest if `size` is None.
 
-    `root` None is the embedded sample. Raises DataError for a size that is not released, and for
-    faulty files.
+    `root` None is the embedded sample. Raise DataError for a size that is not released, and for
+    invalid files.
     """
     folder = split_folder(root or sample_root(), split)
     sizes = released_sizes(folder)

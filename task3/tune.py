@@ -1,4 +1,4 @@
-"""`python -m task3.tune --label hybrid --retriever hybrid --out tuned.json`: settings fitted."""
+"""`python -m task3.tune --label hybrid --retriever hybrid --out tuned.json`: fitted settings."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def tune_command(
 ) -> None:
     """Fit a retriever's settings by cross-validation.
 
-    Writes a file for --set @FILE, and prints every candidate and what the choice is worth on folds
-    that it was not made on. Settings given with --set stay as they are.
+    Writes a file for --set @FILE, and prints every candidate and the recall of the choice on folds
+    that it was not made on. Settings given with --set are kept.
     """
     from recallbed.chat_models.session import open_chats
     from recallbed.corpus.material import gather
@@ -64,14 +64,14 @@ def tune_command(
         if options.chat.dry_run:
             print_plans(checked_plans(chats.plans()))
             return
-    table, lines = report(found, k)
+    table, lines = tuning_table(found, k)
     print_tables([table])
     say(*lines)
     _write(out, found, material, configurations, {"objective": options.objective, "k": k})
 
 
-def report(found: Tuned, k: int) -> tuple[TextTable, list[str]]:
-    """The candidates with the choice and its cross-validated worth, and what it gains."""
+def tuning_table(found: Tuned, k: int) -> tuple[TextTable, list[str]]:
+    """Return the table of candidates with the choice, and lines on its cross-validated gain."""
     sizes = list(found.estimate)
     columns = ("candidate", "objective", "folds", *map(str, sizes), "choice")
     title = f"recall@{k} by distractors, {found.queries} queries"
@@ -81,12 +81,12 @@ def report(found: Tuned, k: int) -> tuple[TextTable, list[str]]:
         mark = "<- chosen" if i == found.chosen else ""
         figures = (f"{found.means[i][size]:.4f}" for size in sizes)
         worth, folds = f"{found.worth[i]:+.4f}", found.by_fold.count(i)
-        table.add(name(found, i), worth, folds, *figures, mark)
+        table.add(candidate_name(found, i), worth, folds, *figures, mark)
     for other, means in (*found.others.items(), ("cross-validated", found.estimate)):
         table.add(other, "", "", *(f"{means[size]:.4f}" for size in sizes), "")
     lines = []
     if len(order) > SHOWN:
-        lines.append(f"... and {len(order) - SHOWN} candidates more")
+        lines.append(f"... and {len(order) - SHOWN} more candidates")
     if found.failed:
         lines.append(f"{found.failed} queries left out: a candidate or a leg failed on them")
     lines.append("cross-validated: each fold by the choice of the others")
@@ -100,8 +100,8 @@ def report(found: Tuned, k: int) -> tuple[TextTable, list[str]]:
     return table, lines
 
 
-def name(found: Tuned, i: int) -> str:
-    """A candidate as a user would set it."""
+def candidate_name(found: Tuned, i: int) -> str:
+    """Return a candidate in the form of --set."""
     return " ".join(f"{label}.{key}={v}" for (label, key), v in found.candidates[i].items())
 
 
@@ -123,7 +123,7 @@ def _write(
             if value not in values:
                 values.append(value)
     settings: dict[str, dict[str, str]] = {found.label: {}}
-    for one in configurations:  # what stays as it is belongs to what was found
+    for one in configurations:  # unchanged settings are part of the result
         if one.settings:
             settings[one.label] = dict(one.settings)
     for (label, key), value in found.candidates[found.chosen].items():
@@ -147,7 +147,7 @@ def _write(
         "folds": len(found.by_fold),
         "candidates": len(found.candidates),
         "grid": grid,
-        "chosen_by_fold": [name(found, i) for i in found.by_fold],
+        "chosen_by_fold": [candidate_name(found, i) for i in found.by_fold],
         "cross_validated": estimate,
         "failed": found.failed,
         "code": code_identity(),

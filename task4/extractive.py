@@ -1,6 +1,6 @@
-"""Answers without a model: the memory that the retriever finds best is quoted, and that is all.
+"""Answers without a model: the memory that the retriever ranks first is quoted.
 
-A floor for the judges, and all that is needed to see what a retriever finds in a history.
+A baseline for the judges, and a measure of what a retriever finds in a history.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from recallbed.corpus.records import MemoryItem, Turn
 WAYS = ("text", "evidence", "overlap")
 KS = (1, 5, 10)
 SAME_FROM = 0.5
-"""From this `mutual_overlap` a memory may be the gold memory in other words."""
+"""From this `mutual_overlap` a memory may be a paraphrase of the gold memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Task 4 for a memory system: it reads a history once, then answers the questions of the row."""
+"""Task 4 for a memory system: one history is ingested, then its questions are answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROL = "gold-memory"
 
 
 def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Task[Task4Row]:
-    """The rows that the options name. Raises DataError and UserError.
+    """Return the task on the rows that the options name. Raise DataError and UserError.
 
     References are not opened, so that no gold can reach a system, except for `gold-memory`.
     """
@@ -40,7 +40,7 @@ def utilization_task(options: TaskOptions, abilities: Iterable[int] = ()) -> Tas
 
 
 def use_history(system: MemorySystem, row: Task4Row) -> dict[str, JSON]:
-    """What the system remembers of the history, and how it answers. Raises SystemFailure."""
+    """Return the memories after the history, and the answers. Raise SystemFailure."""
     return answer_queries(system, row, ingest_result(system, system.ingest(row.history)))
 
 
@@ -70,7 +70,7 @@ def answer_queries(
 ) -> dict[str, JSON]:
     """Return the answers with what is `known`; raise SystemFailure if no question was answered.
 
-    A question that fails next to others that do not has an `error` in its place.
+    If only some questions fail, each of those has an `error`.
     """
     places = {item: place for place, item in reversed(list(enumerate(system.memories())))}
     responses = [_answer(system, query, places) for query in row.queries]
@@ -81,7 +81,7 @@ def answer_queries(
 
 
 def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> dict[str, JSON]:
-    """A hit is the place of its memory among `memory_items`, and its score."""
+    """Return one response; a hit is its memory's position in `memory_items` and its score."""
     answer: dict[str, JSON] = {"query_id": query.query_id}
     try:
         response = system.respond(query.text)
@@ -99,7 +99,7 @@ def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> di
 
 
 def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
-    """One row {benchmark_id, responses} of the questions that were answered; a form of our own.
+    """Return one row {benchmark_id, responses} of the answered questions; the format is ours.
 
     Each response has `query_id`, `response` and `used_memory_fact`.
     """
@@ -116,7 +116,7 @@ def predictions(row: Task4Row, result: JSON) -> list[dict[str, JSON]]:
 
 
 def summarise_answers(results: Sequence[JSON]) -> dict[str, JSON]:
-    """By ability, questions asked, answered, failed by cause, and answers that name a memory."""
+    """Count by ability: asked, answered, failed by cause, answers that name a memory."""
     found: dict[str, JSON] = {}
     for ability in sorted({result["ability"] for result in results}):
         mine = [one for r in results if r["ability"] == ability for one in r["responses"]]
