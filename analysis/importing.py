@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
+from typing_extensions import override
 
 from analysis.curves import draw_run
 from analysis.rows import SweepRow, is_sweep_row
-from analysis.summary import SweepSummary, summarise, write_summary
+from analysis.summary import SweepSummary, summarise
 from analysis.tables import print_table
 from analysis.trec import read_run_file, scores_of
 from recallbed.corpus.jsonl import new_digest
@@ -26,10 +28,10 @@ from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App
 from recallbed.harness.configurations import parse_configurations
-from recallbed.harness.fingerprint import code_identity, versions
+from recallbed.harness.experiment import Experiment, Finished, execute
 from recallbed.harness.options import Seed, numbers
-from recallbed.harness.run_folder import open_run
-from recallbed.harness.run_options import OnExisting, Overwrite
+from recallbed.harness.run_folder import RunFolder
+from recallbed.harness.run_options import Overwrite, RunOptions
 
 app = App()
 
@@ -44,57 +46,89 @@ class Imported:
     seed: int = 0
 
 
-def import_run(
-    system: Imported, material: Material, out: Path, ks: Sequence[int], on_existing: OnExisting
-) -> SweepSummary:
-    """Write a run folder with a row for every query and size; gives back its summary.
+class _Import(Experiment[int, SweepSummary]):
+    """The rows of another system, all read before the run; keys are their positions.
 
     A query that a file does not answer is a failed row with its cause, never a score. Raise
-    DataError for a faulty file, one that names unknown queries or other pools, and UserError
-    if no query is answered or `out` cannot be opened.
+    DataError for a faulty file, one that names unknown queries or other pools, and UserError if
+    no query is answered.
     """
-    reader = _Trec if system.kind == "trec" else _Predictions
-    rows: list[SweepRow] = []
-    notes: Counter[str] = Counter()
-    hashes: dict[str, str] = {}
-    for size in material.sizes:
+
+    libraries = ("numpy",)
+
+    def __init__(self, system: Imported, material: Material, ks: Sequence[int]) -> None:
+        self.system, self.material, self.ks = system, material, ks
+        self.name, self.seed = system.label, system.seed
+        self.rows: list[SweepRow] = []
+        self.notes: Counter[str] = Counter()
+        self.hashes: dict[str, str] = {}
+        for size in material.sizes:
+            self._read(size)
+        if not any(row.error is None for row in self.rows):
+            raise UserError(f"{system.label}: no query is answered ({self.rows[0].error})")
+
+    def _read(self, size: int) -> None:
+        label, material = self.system.label, self.material
+        reader = _Trec if self.system.kind == "trec" else _Predictions
+        file = reader(self.system.files[size], material, size)
+        self.hashes[f"d{size}"] = file.sha256
         pools = material.pools.pools[size, material.seeds[0]]
-        file = reader(system.files[size], material, size)
-        hashes[f"d{size}"] = file.sha256
         for query, pool in zip(material.pools.rows, pools, strict=True):
             memories = material.pools.texts(pool)
-            of = (query.benchmark_id, system.label, size)
+            of = (query.benchmark_id, label, size)
             found = file.scores(query, pool, memories)
             if isinstance(found, str):
-                rows.append(SweepRow.failed(of, memories, pool.golds, found))
+                self.rows.append(SweepRow.failed(of, memories, pool.golds, found))
             else:
                 scores, unreturned = found
-                notes["unreturned_memories"] += unreturned
-                notes["of_memories"] += len(memories)
-                rows.append(SweepRow.scored(of, memories, pool.golds, scores))
-    if not any(row.error is None for row in rows):
-        raise UserError(f"{system.label}: no query is answered ({rows[0].error})")
-    with open_run(out, _fingerprint(system, material, hashes), on_existing, is_sweep_row) as folder:
-        folder.manifest.update(material.facts())
-        folder.manifest["notes"][system.label] = dict(notes)
-        folder.write_manifest()
-        folder.rewrite([row.to_json() for row in rows])
-        folder.time(retriever=system.label, phase="prepare", seconds=0.0)
-        summary = summarise(folder.manifest, rows, ks)
-        write_summary(out, summary)
-    return summary
+                self.notes["unreturned_memories"] += unreturned
+                self.notes["of_memories"] += len(memories)
+                self.rows.append(SweepRow.scored(of, memories, pool.golds, scores))
+
+    @override
+    def fingerprint(self) -> Mapping[str, Any]:
+        kind = f"imported {self.system.kind}"
+        described = {"label": self.system.label, "name": kind, "settings": dict(self.hashes)}
+        return {**self.material.fingerprint(), "retrievers": [described]}
+
+    @override
+    def keys(self) -> Sequence[int]:
+        return range(len(self.rows))
+
+    @override
+    def is_row(self, row: Any) -> bool:
+        return is_sweep_row(row)
+
+    @override
+    def is_row_of(self, row: Mapping[str, Any], key: int) -> bool:
+        return row == self.rows[key].to_json()
+
+    @override
+    def part(self, key: int) -> str:
+        return self.system.label
+
+    @override
+    @contextmanager
+    def opened(self, folder: RunFolder) -> Iterator[None]:
+        folder.manifest.update(self.material.facts())
+        folder.manifest["notes"][self.system.label] = dict(self.notes)
+        folder.time(retriever=self.system.label, phase="prepare", seconds=0.0)
+        yield
+
+    @override
+    def produce(self, keys: Sequence[int]) -> Iterator[Sequence[Finished]]:
+        yield [Finished(self.rows[key].to_json(), 0.0) for key in keys]
+
+    @override
+    def summarise(self, folder: RunFolder) -> SweepSummary:
+        return summarise(folder.manifest, self.rows, self.ks)
 
 
-def _fingerprint(system: Imported, material: Material, files: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        **material.fingerprint(),
-        "retrievers": [
-            {"label": system.label, "name": f"imported {system.kind}", "settings": dict(files)}
-        ],
-        "code": code_identity(),
-        "libraries": versions(["numpy"]),
-        "seed": system.seed,
-    }
+def import_run(
+    system: Imported, material: Material, ks: Sequence[int], run: RunOptions
+) -> SweepSummary:
+    """Write a run folder with a row for every query and size; raise as `_Import` and `execute`."""
+    return execute(_Import(system, material, ks), run).report
 
 
 Found = tuple[Any, int] | str
@@ -157,9 +191,9 @@ class _Predictions:
 
 
 def by_size(words: Sequence[str], sizes: Sequence[int]) -> dict[int, Path]:
-    """`["100=a.run", "300=b.run"]` as files by size; a bare file name where there is one size.
+    """`["100=a.run", "300=b.run"]` as files by size; a file name alone if there is one size.
 
-    Raises UserError for a size without a file, or a file without a size.
+    Raise UserError for a size without a file, or a file without a size.
     """
     if len(words) == len(sizes) == 1 and not re.match(r"\d+=", words[0]):
         return {sizes[0]: Path(words[0])}
@@ -217,14 +251,16 @@ def command(
     Documents of a TREC run are named as `recallbed export --what pools` names them. The default
     of --k is 1,5,10, and 1 for predictions.
     """
-    parse_configurations([f"{label}=imported"], [])  # says what a label may look like
+    parse_configurations([f"{label}=imported"], [])  # checks the label
     material = gather(
         *(data.data, data.split, pools.pools, pools.distractors),
         *((pools.pool_seed,), data.limit),
     )
     system = Imported(label, kind, by_size(files, material.sizes), seed)
     ks = ks or ((1, 5, 10) if kind == "trec" else (1,))
-    summary = import_run(system, material, out, ks, "overwrite" if overwrite else "refuse")
+    # Failures are the file's answers: those of its first queries stop nothing.
+    run = RunOptions(out, overwrite=overwrite, keep_going=True)
+    summary = import_run(system, material, ks, run)
     draw_run(out, ks)
     print_table(out, summary)
 

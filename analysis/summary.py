@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from analysis.rows import Reranking, SweepRow
 from analysis.statistics import Bootstrap, Interval
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
-from recallbed.harness.files import write_atomically
-from recallbed.harness.fingerprint import canonical
 
 _TENTHS_FROM = 100
 """Places in a prompt from which on it is cut into tenths, else into thirds."""
@@ -209,11 +206,6 @@ def summarise(
     return SweepSummary(
         tuple(ks), tuple(maker.cell(*key, members) for key, members in cells.items()), facts
     )
-
-
-def write_summary(path: Path, summary: SweepSummary) -> None:
-    """Write summary.json into the run folder `path`."""
-    write_atomically(path / "summary.json", canonical(summary.to_json()) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

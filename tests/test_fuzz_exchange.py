@@ -24,6 +24,7 @@ from recallbed.corpus.material import gather
 from recallbed.corpus.validate import validate
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
+from recallbed.harness.run_options import RunOptions
 from task3.sweep_run import run_sweep
 from tests.kit import sweep_config, write_lines
 from tests.test_fuzz import (
@@ -199,7 +200,9 @@ def test_a_trec_run(own: Path, tmp_path: Path) -> None:
         shutil.rmtree(out, ignore_errors=True)
         try:
             system = Imported("t", "trec", {4: path})
-            summary = import_run(system, material, out, (1, 2), "refuse").to_json()
+            summary = import_run(
+                system, material, (1, 2), RunOptions(out, keep_going=True)
+            ).to_json()
         except (DataError, UserError) as error:
             assert_one_line(error, path)
             assert not out.exists()

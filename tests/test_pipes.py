@@ -30,6 +30,7 @@ from recallbed.corpus.layout import sample_root
 from recallbed.corpus.material import gather
 from recallbed.corpus.validate import app as validate_app
 from recallbed.harness.configurations import Configuration, read_settings
+from recallbed.harness.run_options import RunOptions
 from task1.score import app as task1_app
 from task2.score import app as task2_app
 from task3.exact_match import read_exclusions
@@ -221,9 +222,8 @@ def test_imported_files_are_hashed_as_they_are_read(
         file = tmp_path / name
         with piped(file.read_bytes()) as pipe:
             for path, out in ((file, "a"), (pipe, "b")):
-                import_run(
-                    Imported("x", kind, {3: path}), material, tmp_path / kind / out, [1], "refuse"
-                )
+                options = RunOptions(tmp_path / kind / out, keep_going=True)
+                import_run(Imported("x", kind, {3: path}), material, [1], options)
         for part in ("rows.jsonl", "summary.json"):
             a, b = ((tmp_path / kind / out / part).read_bytes() for out in "ab")
             assert a == b
