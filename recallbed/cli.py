@@ -79,6 +79,10 @@ COMMANDS: Mapping[str, Entry] = {
         "Stores of memories that can be searched.",
     ),
     "store": Entry("indexes.store", "Show or prune the embedding store."),
+    "install-system": Entry(
+        "memory_systems.install",
+        "Install an external memory system in an environment of its own.",
+    ),
     "history": Entry("memory_systems.history", "Show the users and operations of a memory store."),
     "agreement": Entry("judges.agreement", "Compare two sets of verdicts."),
     "recorded": Entry("judges.recorded", "Read the benchmark's recorded verdicts."),
