@@ -62,9 +62,7 @@ def sweep(place: Path, name: str, *labels: Configuration, **given: Any) -> Path:
 
 def model(label: str, right: int, tokens: int, estimated: int = 0) -> Configuration:
     return Configuration(
-        label,
-        MODEL,
-        {"right": str(right), "tokens": str(tokens), "estimated": str(estimated)},
+        label, MODEL, {"right": str(right), "tokens": str(tokens), "estimated": str(estimated)}
     )
 
 

@@ -240,10 +240,7 @@ def test_equal_differences_give_no_interval_and_no_verdict() -> None:
     a, b = dict.fromkeys("abcdefgh", 1.0), dict.fromkeys("abcdefgh", 0.75)
     found = paired(a, b)
     assert (found.low, found.high, found.verdict) == (None, None, None)
-    assert (found.difference, found.reason) == (
-        0.25,
-        "the difference is the same on every query",
-    )
+    assert (found.difference, found.reason) == (0.25, "the difference is the same on every query")
     assert found.p == pytest.approx(2 / 2**8, abs=0.003)
     assert found.interval_text == "(no interval: the difference is the same on every query)"
 

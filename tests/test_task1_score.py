@@ -109,10 +109,9 @@ def test_exact(
 def test_values_that_are_no_text_are_compared_by_their_json(tmp_path: Path, value: JSON) -> None:
     text = {
         **TEA,
-        "value": {
-            "['a', 'B']": '["A", "b"]',
-            "{'b': 1, 'a': None}": '{"a": null,  "b": 1}',
-        }.get(str(value), json.dumps(value)),
+        "value": {"['a', 'B']": '["A", "b"]', "{'b': 1, 'a': None}": '{"a": null,  "b": 1}'}.get(
+            str(value), json.dumps(value)
+        ),
     }
     assert exact(tmp_path, [text], [{**TEA, "value": value}]) == (1, 1, 1)
     assert exact(tmp_path, [TEA], [{**TEA, "value": value}]) == (0, 0, 0)
@@ -312,8 +311,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
     references = (sample_root() / "dev" / "task1" / "reference_output.jsonl").read_text()
     rows = [json.loads(line) for line in references.splitlines()]
     write_lines(
-        tmp_path / "p.jsonl",
-        [{"benchmark_id": r["benchmark_id"], **r["gold"]} for r in rows],
+        tmp_path / "p.jsonl", [{"benchmark_id": r["benchmark_id"], **r["gold"]} for r in rows]
     )
     found = score_extraction(ScoreOptions(tmp_path / "p.jsonl", scorer="exact")).to_json()
     assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)

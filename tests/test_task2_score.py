@@ -315,8 +315,7 @@ def test_scores_that_are_none_are_a_failure() -> None:
 def test_command_prints_tables_and_json(tmp_path: Path) -> None:
     root = release(tmp_path / "data", 2)
     write_lines(
-        tmp_path / "p.jsonl",
-        [{"benchmark_id": "q0", "memory_items": list(map(as_json, GOLD))}],
+        tmp_path / "p.jsonl", [{"benchmark_id": "q0", "memory_items": list(map(as_json, GOLD))}]
     )
     words = [tmp_path / "p.jsonl", "--data", root, "--retriever", "bm25"]
     result = run(*words, "--set", "bm25.stem=false", "--json", code=0)

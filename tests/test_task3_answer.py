@@ -215,10 +215,7 @@ def test_the_reason_of_a_server_is_in_rows_and_in_the_summary(root: Path, tmp_pa
         return Raw(json.dumps(told), 422) if strange else "perfect"
 
     reason = r"HTTP 422: no such adapter \x1b[1m; you sent Bearer ***"
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        scripted_server(knows, choose) as server,
-    ):
+    with pytest.MonkeyPatch.context() as patch, scripted_server(knows, choose) as server:
         patch.setenv("RECALLBED_API_KEY", "secret-key-0123")
         shown = run(root, server, tmp_path / "run")
     assert f"failed, bad request (reason: {reason}): 2" in shown.output
