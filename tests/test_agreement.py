@@ -180,9 +180,7 @@ def test_incorrect_and_not_correct_are_no_correct(tmp_path: Path) -> None:
         *[(value, "grade", None) for value in ("four", "4/5", 3.5, [4], "", "²")],
     ],
 )
-def test_a_verdict_is_read_whole_or_not(
-    tmp_path: Path, value: object, kind: Kind, label: int | None
-) -> None:
+def test_a_verdict_is_parsed(tmp_path: Path, value: object, kind: Kind, label: int | None) -> None:
     path = write_lines(tmp_path / "a.jsonl", [{"item": 1, "verdict": value}])
     found = read_verdicts(path, kind=kind)
     assert found.labels.get("1") == label

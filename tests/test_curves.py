@@ -122,9 +122,7 @@ def test_constant_lies_on_the_chance_line(place: Path, drawn: list[Figure]) -> N
     )
 
 
-def test_the_x_axis_is_logarithmic_with_ticks_at_the_sizes_alone(
-    place: Path, drawn: list[Figure]
-) -> None:
+def test_the_x_axis_is_logarithmic_with_ticks(place: Path, drawn: list[Figure]) -> None:
     sweep("run", "constant")
     curves("run")
     axes = only_axes(drawn)
@@ -161,9 +159,7 @@ def test_several_runs_share_a_picture(place: Path, drawn: list[Figure]) -> None:
     assert list(np.asarray(line(axes, "random").get_xdata())) == [10, 40]
 
 
-def test_a_label_that_stands_in_several_runs_is_told_apart_by_folder(
-    place: Path, drawn: list[Figure]
-) -> None:
+def test_a_label_in_several_runs_is_marked_by_folder(place: Path, drawn: list[Figure]) -> None:
     sweep("one", "overlap", "random")
     sweep("two", "random", seed=1)
     curves("one", "two")
@@ -225,9 +221,7 @@ def test_no_published_line_without_asking(place: Path, drawn: list[Figure]) -> N
         ("all", list(published_task3())),
     ],
 )
-def test_published_lines_are_dashed_and_captioned(
-    place: Path, drawn: list[Figure], wish: str, names: list[str]
-) -> None:
+def test_published_lines(place: Path, drawn: list[Figure], wish: str, names: list[str]) -> None:
     sweep("run", "constant")
     curves("run", "--published", wish)
     axes = only_axes(drawn)
@@ -283,9 +277,7 @@ def test_a_k_that_the_sweep_did_not_ask_for_is_computed_from_the_rows(place: Pat
     assert [float(r["mean"]) for r in rows] == pytest.approx([2 / 5, 2 / 11, 2 / 26], abs=1e-6)
 
 
-def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(
-    place: Path, drawn: list[Figure]
-) -> None:
+def test_an_unfinished_run_is_drawn_as_far_as_it_is(place: Path, drawn: list[Figure]) -> None:
     run = sweep("run", "overlap", "constant")
     lines = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rows.jsonl").write_bytes(b"".join(lines[:15]) + b'{"query": "q5", "retr')
@@ -335,9 +327,7 @@ def fail(run: Path, label: str, *places: int) -> None:
     write_lines(run / "rows.jsonl", lines)
 
 
-def test_a_retriever_that_failed_on_some_queries_is_marked(
-    place: Path, drawn: list[Figure]
-) -> None:
+def test_a_retriever_that_failed_somewhere_is_marked(place: Path, drawn: list[Figure]) -> None:
     run = sweep("run", "overlap", "constant")
     fail(run, "overlap", 0, 1, 2, 10, 11, 12, 20, 21, 22)
     result = curves("run")
@@ -393,9 +383,7 @@ def test_any_file_name_is_drawn(place: Path, name: bytes, drawn: list[Figure]) -
         assert "file a\\udcff\\udcfe.jsonl" in title
 
 
-def test_a_picture_that_cannot_be_drawn_costs_no_result(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_picture_costs_no_result(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = str(own_data(place, b"mine.jsonl"))
     words = ["--retriever", "bm25", "--data", data, "--k", "1", "--out", "run"]
     assert kit.run(sweep_app, *words).exit_code == 0

@@ -342,9 +342,7 @@ def test_a_file_of_any_name_goes_out_and_in(place: Path) -> None:
     assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
 
 
-def test_nested_pools_of_a_release_and_of_ones_own_file(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_nested_pools_of_a_release_and_a_file(write_release: WriteRelease, place: Path) -> None:
     write_lines(place / "own.jsonl", own_rows(100))
     release = write_release(
         [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
@@ -363,9 +361,7 @@ def test_nested_pools_of_a_release_and_of_ones_own_file(
         assert [r["above"] for r in ours] == [r["above"] for r in theirs]
 
 
-def test_predictions_of_a_tie_free_run_give_its_recall_at_1(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_predictions_without_ties_give_recall(write_release: WriteRelease, place: Path) -> None:
     rows = [(f"what of {i}", [f"{i * j % 7} note {j}" for j in range(6)], i % 6) for i in range(7)]
     release = str(write_release(rows))
     sweep(data=release, pools="released", distractors=(5,))
@@ -646,9 +642,7 @@ def test_out_that_cannot_be_written(shared_pool: Path, place: Path) -> None:
     assert (place / "file").read_text() == "mine"
 
 
-def test_exported_pools_and_qrels_of_the_seeds_are_those_of_the_run(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_exported_pools_are_those_of_the_run(write_release: WriteRelease, place: Path) -> None:
     rows = [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
     release = str(write_release(rows))
     sweep(data=release, pools="nested", distractors=(4, 12), pool_seeds=(0, 7))
@@ -817,9 +811,7 @@ def test_predictions_out_scored_and_in(write_release: WriteRelease, tmp_path: Pa
     assert cell["recall"]["1"]["mean"] == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_predictions_that_can_not_be_placed_are_failures(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_predictions_without_a_pool_fail(write_release: WriteRelease, tmp_path: Path) -> None:
     data, out = released(write_release), tmp_path / "x"
     chosen = ["m7", "m7", "zebra", None, "", "m4"]
     rows = [
@@ -928,9 +920,7 @@ def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
     assert not Path("exported").exists()
 
 
-def test_predictions_from_rows_are_those_from_scores(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_predictions_of_rows_and_scores_agree(write_release: WriteRelease, tmp_path: Path) -> None:
     data = released(write_release)
     found = {}
     for keep in (True, False):
@@ -943,9 +933,7 @@ def test_predictions_from_rows_are_those_from_scores(
     assert [len(text.splitlines()) for text in found[True]] == [7, 9]
 
 
-def test_a_tie_that_rows_do_not_show_whole_gives_no_prediction(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_an_incomplete_tie_gives_no_prediction(write_release: WriteRelease, tmp_path: Path) -> None:
     data = write_release([(f"what {i}", [f"note {i} {j}" for j in range(12)], 3) for i in range(4)])
     options = {"pools": "released", "distractors": (11,), "keep_scores": False}
     run = sweep("constant", "Distinct", data=data, out=str(tmp_path / "run"), **options)

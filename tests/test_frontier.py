@@ -310,9 +310,7 @@ def test_points_without_amounts_are_no_picture() -> None:
         )
 
 
-def test_a_run_that_was_stopped_says_how_much_of_it_is_drawn(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_is_marked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import analysis.frontier_picture as picture
 
     kept: list[Any] = []

@@ -156,9 +156,7 @@ def test_the_five_questions_differ() -> None:
         ("", "ei_en"),
     ],
 )
-def test_emotional_intelligence_has_prompts_for_chinese_and_for_the_rest(
-    query: str, prompt: str
-) -> None:
+def test_emotional_intelligence_has_a_prompt_for_chinese(query: str, prompt: str) -> None:
     assert (language_of(query) == "chinese") == (prompt == "ei_zh")
     found = judged(EMOTION, GRADES, query, "加油！", "Has a wife")
     assert found.value == Grades(3, 4, 2)
@@ -263,9 +261,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("behaviour", "cause"), FAILURES.items())
-def test_a_reply_that_cant_be_used_is_unjudged_never_right_or_wrong(
-    behaviour: str, cause: str
-) -> None:
+def test_an_unusable_reply_is_unjudged_never_right_or_wrong(behaviour: str, cause: str) -> None:
     def choose(call: Call) -> str:
         # Something must have answered once, else the address counts as wrong.
         return "perfect" if "> fine" in call.prompt else behaviour

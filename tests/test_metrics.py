@@ -51,9 +51,7 @@ TIES = [
 
 @pytest.mark.parametrize(("scores", "gold"), TIES)
 @pytest.mark.parametrize("k", range(1, 9))
-def test_recall_is_the_mean_over_all_orders_of_the_tied(
-    scores: list[int], gold: int, k: int
-) -> None:
+def test_recall_is_the_mean_over_orders_of_ties(scores: list[int], gold: int, k: int) -> None:
     ranks = ranks_in_every_order(scores, gold)
     above, tied = above_tied(ranked(scores, len(scores)), gold)
     expected = Fraction(sum(rank <= k for rank in ranks), len(ranks))
@@ -62,9 +60,7 @@ def test_recall_is_the_mean_over_all_orders_of_the_tied(
 
 
 @pytest.mark.parametrize(("scores", "gold"), TIES)
-def test_reciprocal_rank_is_the_mean_over_all_orders_of_the_tied(
-    scores: list[int], gold: int
-) -> None:
+def test_reciprocal_rank_is_the_mean_over_orders_of_ties(scores: list[int], gold: int) -> None:
     ranks = ranks_in_every_order(scores, gold)
     expected = sum(Fraction(1, rank) for rank in ranks) / len(ranks)
     got = reciprocal_rank(*above_tied(ranked(scores, len(scores)), gold))

@@ -162,9 +162,7 @@ def test_a_sweep_refuses_state_between_queries(
     assert not rows.exists() or not rows.read_text(), "no row of it may be kept"
 
 
-def test_labels_before_it_are_kept_and_a_resume_refuses_it_again(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_labels_before_a_refused_one_are_kept(write_release: WriteRelease, tmp_path: Path) -> None:
     release, out = write_release(ROWS), tmp_path / "run"
     words = ["--retriever", "x=tests.test_order_check:Unseeded", "--data", str(release)]
     words = ["--retriever", "overlap", *words, "--distractors", "2", "--out", str(out)]
@@ -182,9 +180,7 @@ def test_what_is_no_state_is_swept(write_release: WriteRelease, tmp_path: Path, 
     run(sweep, write_release(ROWS), name, *words, code=0)
 
 
-def test_the_first_stage_of_what_asks_a_model_is_looked_at(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_first_stage_is_checked(write_release: WriteRelease, tmp_path: Path) -> None:
     words = ["--distractors", "2", "--k", "1", "--out", str(tmp_path / "run")]
     words += ["--retriever", "y=tests.test_order_check:CountsOccurrences"]
     said = refusal(run(sweep, write_release(ROWS), "AsksOverACounter", *words))
@@ -210,7 +206,7 @@ class CountsLetters(CountsOccurrences):
         self.letters = letters
 
 
-def test_the_sample_is_bounded_and_does_not_depend_on_the_order_of_the_file(
+def test_the_sample_is_bounded_and_independent_of_file_order(
     write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from task3.order_check import SAMPLE, check_order

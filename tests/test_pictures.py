@@ -65,9 +65,7 @@ def bounds(axes: Axes) -> dict[str, Bbox]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_meets_and_nothing_leaves_the_picture(
-    case: str, drawn: list[Figure], tmp_path: Path
-) -> None:
+def test_nothing_overlaps_or_is_outside(case: str, drawn: list[Figure], tmp_path: Path) -> None:
     curves, titles = CASES[case]
     draw(curves, Recall(1), titles, tmp_path / "c.png")
     [figure] = drawn
@@ -130,9 +128,7 @@ def test_lines_are_distinct_in_colour_and_in_grey() -> None:
         assert [one[key] for key in keys] != [other[key] for key in keys] or hollow[0] != hollow[1]
 
 
-def test_colour_is_the_retriever_and_dashes_are_the_run(
-    drawn: list[Figure], tmp_path: Path
-) -> None:
+def test_colours_are_retrievers_and_dashes_are_runs(drawn: list[Figure], tmp_path: Path) -> None:
     curves, titles = CASES["three runs of three"]
     draw(curves, Recall(1), titles, tmp_path / "c.png")
     lines = [line for line in drawn[0].axes[0].lines if line.get_label() != "chance"]
@@ -164,7 +160,7 @@ def test_a_pdf_holds_truetype_fonts(tmp_path: Path) -> None:
     assert re.search(rb"/Subtype\s*/(TrueType|CIDFontType2)", raw)
 
 
-def test_characters_without_a_font_are_escapes_with_one_note(
+def test_characters_without_a_font_are_escaped(
     drawn: list[Figure],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -193,9 +189,7 @@ def test_a_font_that_has_the_characters_is_used(monkeypatch: pytest.MonkeyPatch)
     assert fonts_for("喜欢喝茶馆") == ([pictures.FONT, "B", "C"], ["馆"])
 
 
-def test_a_font_that_was_installed_since_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newly_installed_font_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """matplotlib itself reads a list that it made once."""
     fonts = font_manager.fontManager
     monkeypatch.setattr(fonts, "ttflist", list(fonts.ttflist))

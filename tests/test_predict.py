@@ -73,9 +73,7 @@ def predict(
     return run(app, "--data", root, "--retriever", name, "--out", out, *words, code=code)
 
 
-def test_rows_have_the_official_keys_in_file_order(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_rows_have_the_official_keys_in_order(write_release: WriteRelease, place: Path) -> None:
     result = predict(write_release(POOLS), "owned:Length")
     assert (result.exit_code, result.stdout) == (0, "")
     rows = read_lines(place / "p.jsonl")
@@ -87,9 +85,7 @@ def test_rows_have_the_official_keys_in_file_order(
     assert "3 rows, 2 of them" in result.stderr
 
 
-def test_the_reason_names_retriever_score_and_ties(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_the_reason_gives_score_and_ties(write_release: WriteRelease, place: Path) -> None:
     predict(write_release(POOLS), "mine=owned:Length")
     reasons = [row["reason"] for row in read_lines(place / "p.jsonl")]
     assert reasons == [
@@ -99,9 +95,7 @@ def test_the_reason_names_retriever_score_and_ties(
     ]
 
 
-def test_a_split_without_references_gives_the_same_bytes(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_references_are_not_read(write_release: WriteRelease, place: Path) -> None:
     root = write_release(POOLS)
     predict(root, "bm25", out="with.jsonl")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
@@ -139,9 +133,7 @@ def test_the_order_of_a_pool_decides_no_tie(write_release: WriteRelease, place: 
     assert all(4 <= ends.count(j) <= 22 for j in range(5))  # 12 expected
 
 
-def test_the_seed_decides_ties_and_nothing_else_does(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_only_the_seed_decides_ties(write_release: WriteRelease, place: Path) -> None:
     root = write_release(MANY)
     first, second = chosen(root, place), chosen(root, place)
     assert first == second
@@ -190,9 +182,7 @@ def test_the_bank_is_the_distinct_memories_of_the_file() -> None:
 # Failures.
 
 
-def test_a_failed_query_gets_no_row_and_is_counted_by_cause(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_a_failed_query_is_counted_by_cause(write_release: WriteRelease, place: Path) -> None:
     result = predict(write_release(POOLS), "owned:Choosy", code=0)
     assert [row["benchmark_id"] for row in read_lines(place / "p.jsonl")] == ["q2"]
     last = result.stderr.splitlines()[-1]
@@ -212,9 +202,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_where_nothing_is_scored_one_line_and_no_file(
-    write_release: WriteRelease, place: Path, name: str
-) -> None:
+def test_nothing_scored_writes_no_file(write_release: WriteRelease, place: Path, name: str) -> None:
     one_line_error(predict(write_release(POOLS), name), *MISTAKES[name])
     assert not list(place.glob("*p.jsonl*"))
 
@@ -235,9 +223,7 @@ def test_one_retriever_and_no_less(write_release: WriteRelease, place: Path) -> 
 # The file.
 
 
-def test_a_file_that_is_there_is_refused_unless_overwritten(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_an_existing_file_is_not_overwritten(write_release: WriteRelease, place: Path) -> None:
     root = write_release(POOLS)
     (place / "p.jsonl").write_text("mine")
     one_line_error(predict(root, "bm25"), "p.jsonl", "--overwrite")
@@ -248,9 +234,7 @@ def test_a_file_that_is_there_is_refused_unless_overwritten(
 
 
 @pytest.mark.parametrize("out", ["release", "gone/p.jsonl", "owned.py/p.jsonl"])
-def test_an_out_that_cannot_be_written_is_one_line(
-    write_release: WriteRelease, place: Path, out: str
-) -> None:
+def test_an_unwritable_out_is_one_line(write_release: WriteRelease, place: Path, out: str) -> None:
     one_line_error(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
 
 
@@ -262,9 +246,7 @@ def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) ->
     assert score_choices(place / "p.jsonl.gz", root, "dev", None).all.counts.answered == 3
 
 
-def test_text_that_cannot_be_encoded_is_written_repaired(
-    write_release: WriteRelease, place: Path
-) -> None:
+def test_unencodable_text_is_written_repaired(write_release: WriteRelease, place: Path) -> None:
     root = write_release([("tea\ud83d?", ["tea\ud83d \u0000\u2028 one", "cat"], 0)])
     assert predict(root, "owned:Length").exit_code == 0
     [row] = [json.loads(line) for line in (place / "p.jsonl").read_bytes().split(b"\n")[:-1]]

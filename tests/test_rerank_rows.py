@@ -131,7 +131,7 @@ def test_a_wrong_field_of_a_result_fails_its_own_query(of: dict[str, Any], cause
     assert cause in wrong.cause
 
 
-def test_a_retriever_of_unions_has_no_first_stage_but_its_estimates(
+def test_unions_have_no_first_stage_but_estimates(
     write_release: WriteRelease,
 ) -> None:
     release = numbered(write_release)
@@ -220,7 +220,7 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
     ],
     ids=["no price", "no model", "two models", "estimates"],
 )
-def test_an_unknown_cost_is_null_and_never_0(
+def test_an_unknown_cost_is_null(
     facts: dict[str, Any], other: dict[str, Any], message: str
 ) -> None:
     rows = [reranked("a", 0, **other), reranked("b", 1, **other)]
@@ -378,9 +378,7 @@ def test_prices_may_come_later_and_stay(place: Path, server: ScriptedServer) -> 
     assert len(server.calls) == 6
 
 
-def test_a_reversing_reranker_changes_no_recall_at_its_depth(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_reversing_changes_no_recall_at_its_depth(place: Path, server: ScriptedServer) -> None:
     server.answer = reader(lambda query, text: -kind_two(query, text))
     server.choose = lambda call: "reversed"
     result = asked(server, "--k=1,3", "--out=run", "--retriever=overlap", "--json", code=0)
@@ -391,7 +389,7 @@ def test_a_reversing_reranker_changes_no_recall_at_its_depth(
     assert "lw: reranking the first 3 cannot change R@3" in result.stderr
 
 
-def test_a_run_that_could_change_no_figure_is_refused(place: Path, server: ScriptedServer) -> None:
+def test_a_run_that_changes_no_figure_is_refused(place: Path, server: ScriptedServer) -> None:
     for more in ((), ("--dry-run",)):
         result = asked(server, "--k=3,5", "--out=run", *more)
         one_line_error(result, "lw: reranking the first 3 cannot change R@3 or beyond")
@@ -412,9 +410,7 @@ class Deep(Overlap):
     depth = 1
 
 
-def test_a_dry_run_sends_nothing_and_plans_what_a_run_then_sends(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_dry_run_plans_what_a_run_then_sends(place: Path, server: ScriptedServer) -> None:
     result = asked(server, "--k=1", "--out=run", "--prices=prices.toml", "--dry-run", code=0)
     assert not server.calls
     assert not Path("run").exists()
@@ -429,9 +425,7 @@ def test_a_dry_run_sends_nothing_and_plans_what_a_run_then_sends(
     assert (plan["calls"], plan["stored"], plan["tokens_in"]) == (0, 6, 0)
 
 
-def test_a_dry_run_counts_later_windows_without_replies(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_dry_run_counts_windows_without_replies(place: Path, server: ScriptedServer) -> None:
     windows = {"depth": "4", "window": "2", "stride": "1"}
     plan = json.loads(asked(server, "--k=1", "--dry-run", "--json", **windows).stdout)
     assert plan["openai:scripted"]["calls"] == 3 * 6
@@ -444,9 +438,7 @@ def test_a_dry_run_without_a_chat_model_is_a_mistake(place: Path) -> None:
     one_line_error(result, "nothing here asks a chat model")
 
 
-def test_a_spent_budget_stops_in_one_line_and_a_larger_one_resumes_it(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_spent_budget_stops_and_a_larger_one_resumes(place: Path, server: ScriptedServer) -> None:
     words = ("--k=1", "--in-flight=1", "--out=run")
     longest = 1024 + 400
     stopped = asked(server, *words, f"--max-tokens-total={longest}")
@@ -463,9 +455,7 @@ def test_a_spent_budget_stops_in_one_line_and_a_larger_one_resumes_it(
     assert len(server.calls) == 6
 
 
-def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_stopped_retry_keeps_what_it_repaired(place: Path, server: ScriptedServer) -> None:
     words = ("--k=1", "--in-flight=1", "--out=run")
     server.choose = lambda call: "perfect" if "query 5" in call.prompt else "status 400"
     asked(server, *words, code=0)
@@ -482,18 +472,14 @@ def test_a_retry_that_the_budget_stops_keeps_what_it_repaired(
     assert failed() == 0
 
 
-def test_a_bounded_budget_and_several_workers_exclude_each_other(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_budget_and_workers_exclude_each_other(place: Path, server: ScriptedServer) -> None:
     words = ("--k=1", "--in-flight=1", "--workers=2", "--out=run", "--max-tokens-total=100000")
     message = "lw: a budget cannot be shared with other processes: use --workers 1"
     one_line_error(asked(server, *words), message, after_notes=True)
     assert not server.calls
 
 
-def test_a_refused_key_ends_the_run_instead_of_failing_every_row(
-    place: Path, server: ScriptedServer
-) -> None:
+def test_a_refused_key_ends_the_run(place: Path, server: ScriptedServer) -> None:
     server.key = "another"
     one_line_error(asked(server, "--k=1", "--out=run"), "key", after_notes=True)
     assert len(server.calls) <= 8

@@ -145,9 +145,7 @@ def test_json_is_canonical_and_repeats(planted: tuple[Path, Path]) -> None:
     assert json.loads(first) == score_choices(path, root, "dev", None).to_json()
 
 
-def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_first_lines_are_the_lowest(write_release: WriteRelease, tmp_path: Path) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}", "m0") for i in range(11, 0, -1)])
     tally = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]["causes"]["wrong"]
@@ -158,9 +156,7 @@ def test_the_first_lines_are_the_lowest_and_the_rest_is_counted(
 
 
 @pytest.mark.parametrize("second", ["m1", "m0", None, 5])
-def test_neither_of_two_rows_counts(
-    write_release: WriteRelease, tmp_path: Path, second: object
-) -> None:
+def test_repeats_do_not_count(write_release: WriteRelease, tmp_path: Path, second: object) -> None:
     root = release(write_release, 2)
     write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1"), row("q0", second)])
     scores = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
@@ -195,9 +191,7 @@ def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path
         assert abs(wanted.low - lone.low) > 0.01
 
 
-def test_all_right_is_one_with_an_interval_below(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_perfect_accuracy_has_an_interval(write_release: WriteRelease, tmp_path: Path) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row(f"q{i}") for i in range(12)])
     found = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"][
@@ -208,9 +202,7 @@ def test_all_right_is_one_with_an_interval_below(
 
 
 @pytest.mark.parametrize("form", ["bom", "crlf", "blank", "gz", "no end"])
-def test_equivalent_files_have_equal_scores(
-    write_release: WriteRelease, tmp_path: Path, form: str
-) -> None:
+def test_equivalent_files_agree(write_release: WriteRelease, tmp_path: Path, form: str) -> None:
     root = release(write_release)
     plain = b"".join(
         json.dumps(row(f"q{i}", f"m{i % 3}", answer="\u2028"), ensure_ascii=False).encode() + b"\n"
@@ -251,17 +243,13 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
-def test_a_file_without_a_usable_row_is_one_line(
-    write_release: WriteRelease, tmp_path: Path, kind: str
-) -> None:
+def test_no_usable_row_is_one_line(write_release: WriteRelease, tmp_path: Path, kind: str) -> None:
     content, said = UNUSABLE[kind]
     (tmp_path / "p.jsonl").write_bytes(content)
     one_line_error(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
 
 
-def test_a_file_that_cannot_be_read_is_one_line(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_an_unreadable_file_is_one_line(write_release: WriteRelease, tmp_path: Path) -> None:
     root = release(write_release)
     one_line_error(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
     one_line_error(score(tmp_path, root), "no predictions.jsonl here")
@@ -270,9 +258,7 @@ def test_a_file_that_cannot_be_read_is_one_line(
     one_line_error(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
 
 
-def test_a_split_without_references_is_one_line(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_missing_references_are_one_line(write_release: WriteRelease, tmp_path: Path) -> None:
     root = release(write_release)
     write_lines(tmp_path / "p.jsonl", [row("q0")])
     one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "one of 3")
@@ -281,9 +267,7 @@ def test_a_split_without_references_is_one_line(
     one_line_error(score(tmp_path / "p.jsonl", root), "references")
 
 
-def test_a_gold_id_that_other_memories_share_is_reported(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_shared_gold_id_is_reported(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(
         [(f"what {i}", [f"fact {i} {j}" for j in range(3)], 1) for i in range(2)],
         ids=["m2", "m1", "m1"],

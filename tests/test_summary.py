@@ -195,9 +195,7 @@ def test_no_rows_scored_is_an_error(write_release: WriteRelease, tmp_path: Path)
         run_sweep(config)
 
 
-def test_one_retriever_that_fails_leaves_the_other_its_figures(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_failed_retriever_leaves_the_others(write_release: WriteRelease, tmp_path: Path) -> None:
     config = sweep_config(
         (Configuration("x", f"{__name__}:FailsAlways", {}), Configuration("c", "constant", {})),
         data=numbered(write_release, 5),
@@ -232,9 +230,7 @@ def test_pool_seeds_are_averaged(write_release: WriteRelease, tmp_path: Path) ->
     assert together["recall"]["5"]["mean"] == pytest.approx(np.mean(single), abs=1e-6)
 
 
-def test_several_seeds_of_a_query_are_one_cluster(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_the_seeds_of_a_query_are_one_cluster(write_release: WriteRelease, tmp_path: Path) -> None:
     # Three pools of one query are not three independent queries.
     root = numbered(write_release, 8)
     config = sweep_config(

@@ -371,7 +371,7 @@ def judge_words(tmp_path: Path, url: str, name: str) -> list[str | Path]:
     return ["--base-url", url, "--replies", replies, "--out", tmp_path / name, "--json"]
 
 
-def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
+def test_unjudged_sessions_are_counted_apart(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be judged is in no mean."""
@@ -404,7 +404,7 @@ def test_judged_sessions_are_scored_and_the_unjudged_have_their_own_count(
         assert (again["sessions"], again["judge"]["unjudged"]) == (6, {})
 
 
-def test_a_stopped_judge_goes_on_and_repeats_no_call(
+def test_a_stopped_judge_repeats_no_call(
     tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumed it ends as if unbroken; another predictions file is refused."""
@@ -490,9 +490,7 @@ def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pair_scores_equal_those_behind_the_recorded_final_scores(
-    alpsbench: Path, recorded: Path
-) -> None:
+def test_pair_scores_equal_the_recorded_ones(alpsbench: Path, recorded: Path) -> None:
     """A recorded final score is the mean of judge score and algorithmic score of one session."""
     checked = 0
     for track in (TASK1, TASK2):

@@ -118,7 +118,7 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
 
 
 @pytest.mark.parametrize("system", ["copy", "replace"])
-def test_the_baselines_run_on_the_sample_and_say_that_there_is_no_model(
+def test_baselines_on_the_sample(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -171,9 +171,7 @@ def test_a_text_that_did_not_move_towards_the_reference_is_no_right_action(tmp_p
         ("Drinks coffee", False),
     ],
 )
-def test_a_modification_must_come_closer_than_the_given_text(
-    tmp_path: Path, value: str, right: bool
-) -> None:
+def test_a_modification_must_come_closer_to_gold(tmp_path: Path, value: str, right: bool) -> None:
     changed_ = [as_json(MILK, value=value), *map(as_json, (CAT, JOB, RUNS))]
     actions = score(tmp_path, changed_)["actions"]
     assert actions["modification"]["correct"] == right
@@ -184,9 +182,7 @@ def test_a_modification_must_come_closer_than_the_given_text(
     ("value", "right"),
     [("Goes running on Sundays", True), ("Works as a nurse", False), ("", False)],
 )
-def test_an_addition_must_come_closer_than_any_given_text(
-    tmp_path: Path, value: str, right: bool
-) -> None:
+def test_an_addition_must_come_closer_to_gold(tmp_path: Path, value: str, right: bool) -> None:
     added = [*map(as_json, (MILK, CAT, JOB)), as_json(RUNS, value=value)]
     assert score(tmp_path, added)["actions"]["addition"]["correct"] == right
 

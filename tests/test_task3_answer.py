@@ -75,9 +75,7 @@ def run(
     return kit.run(answer.app, *words(root, server, out, *more), code=code)
 
 
-def test_rows_are_official_and_score_as_any_others(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_rows_are_official_and_scored(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     result = run(root, server, tmp_path / "run", "--json", code=0)
     summary = json.loads(result.stdout)
     assert (summary["attempted"], summary["answered"], summary["failed"]) == (12, 12, {})
@@ -93,7 +91,7 @@ def test_rows_are_official_and_score_as_any_others(
     assert found.all.counts.causes["correct"].count == 12
 
 
-def test_a_prompt_holds_labels_and_texts_and_nothing_stored(
+def test_a_prompt_has_no_stored_ids(
     write_release: WriteRelease, server: ScriptedServer, tmp_path: Path
 ) -> None:
     """Labels are fresh, and neither id nor stratum nor label path is shown."""
@@ -106,9 +104,7 @@ def test_a_prompt_holds_labels_and_texts_and_nothing_stored(
     assert labels == list(range(1, 9))
 
 
-def test_the_order_shown_is_a_hash_and_no_text_is_shown_twice(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_order_is_a_hash(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """A text that stands twice in a pool is one memory with one label."""
     pool = texts(3)
     assert shuffled("q", pool, 0) == shuffled("q", [*pool[::-1], pool[0]], 0)
@@ -233,9 +229,7 @@ def test_nothing_answered_is_an_error(root: Path, tmp_path: Path) -> None:
     one_line_error(result, "not one of 3 queries", "refused (reason: I would rather not.): 3")
 
 
-def test_a_retriever_narrows_what_is_shown(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_retriever_limits_the_prompt(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """What it loses is told: no model finds a gold that it isn't shown."""
     more = ["--retriever", "bm25", "--depth", "2", "--json"]
     summary = json.loads(run(root, server, tmp_path / "run", *more).stdout)
@@ -251,9 +245,7 @@ def test_a_retriever_narrows_what_is_shown(
     assert summary["gold_shown"]["mean"] == summary["recall_at_1"]["mean"] == 0.0
 
 
-def test_a_price_tells_the_cost_unless_a_second_model_is_asked(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_cost_of_one_model_is_known(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """Rows don't say whose their tokens are, so the cost of two models isn't guessed at."""
     table = tmp_path / "prices.toml"
     table.write_text("[m]\nin = 1000000\nout = 0\n[n]\nin = 1\nout = 1\n")
@@ -273,9 +265,7 @@ def test_a_price_tells_the_cost_unless_a_second_model_is_asked(
     assert (summary["calls"], summary["cost"]) == (4, None)
 
 
-def test_pools_that_were_drawn_are_scored_too(
-    write_release: WriteRelease, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_drawn_pools(write_release: WriteRelease, server: ScriptedServer, tmp_path: Path) -> None:
     """A memory of another query's pool has no id in this one: chosen, it is answered and wrong."""
     root = write_release([(f"What of {TOPICS[n]}?", texts(n), 2) for n in range(8)])
 
@@ -305,9 +295,7 @@ def test_pools_that_were_drawn_are_scored_too(
     assert found.all.counts.causes["not_in_pool"].count == 8
 
 
-def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_call(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_an_unbroken_one(root: Path, tmp_path: Path) -> None:
     """On a real process that is killed while a call is under way."""
     held = threading.Event()
 
@@ -338,9 +326,7 @@ def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_call(
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_run_with_other_settings_is_refused(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_other_settings_are_refused(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     assert run(root, server, tmp_path / "run", "--limit", "2").exit_code == 0
     result = run(root, server, tmp_path / "run", "--limit", "2", "--resume", "--seed", "1")
     one_line_error(result, "they differ in seed")
@@ -348,9 +334,7 @@ def test_a_run_with_other_settings_is_refused(
     one_line_error(run(root, server, tmp_path / "run", *more), "answer.max_tokens")
 
 
-def test_a_budget_stops_the_run_and_a_larger_one_goes_on(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     small = run(root, server, out, "--max-tokens-total", "1700", "--in-flight", "1")
     one_line_error(small, "budget")
@@ -359,9 +343,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_goes_on(
     assert len(server.calls) == 12
 
 
-def test_a_dry_run_sends_and_writes_nothing(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_dry_run_leaves_no_trace(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     result = run(root, server, tmp_path / "run", "--dry-run", "--json")
     assert json.loads(result.stdout)["openai:m"]["calls"] == 12
     assert not server.calls
@@ -382,7 +364,7 @@ def test_a_dry_run_sends_and_writes_nothing(
     ],
     ids=str,
 )
-def test_faulty_options_are_one_line(
+def test_faulty_options(
     root: Path, server: ScriptedServer, tmp_path: Path, more: list[str], said: str
 ) -> None:
     result = run(root, server, tmp_path / "run", *more)
@@ -410,9 +392,7 @@ def test_no_model_is_one_line(root: Path) -> None:
         ("Likes tea", "", 0.0),
     ],
 )
-def test_overlap_is_the_share_of_the_memory_in_the_reason(
-    memory: str, reason: str, expected: float
-) -> None:
+def test_overlap_is_the_share_in_the_reason(memory: str, reason: str, expected: float) -> None:
     assert token_overlap(memory, reason) == pytest.approx(expected)
 
 
@@ -458,9 +438,7 @@ def judged(root: Path, path: Path, server: ScriptedServer, tmp_path: Path, *more
     return scored(str(path), "--data", str(root), *chat, *model, *more, "--json")
 
 
-def test_a_judge_is_shown_the_references_memory_and_its_failures_are_unjudged(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_judge_sees_the_reference_and_its_failures_count(root: Path, tmp_path: Path) -> None:
     """12 asked, 10 judged, 2 without a verdict that count neither way."""
     reasons = {f"q{n}": "because of the summers" if n < 6 else "no" for n in range(12)}
     path = predict(tmp_path / "p.jsonl", reasons, selected="m0")
@@ -485,9 +463,7 @@ def test_a_judge_is_shown_the_references_memory_and_its_failures_are_unjudged(
         assert len(server.calls) == 2
 
 
-def test_split_votes_are_reported_and_a_judge_without_answers_is_an_error(
-    root: Path, tmp_path: Path
-) -> None:
+def test_split_votes_are_reported_and_no_verdict_is_an_error(root: Path, tmp_path: Path) -> None:
     path = predict(tmp_path / "p.jsonl", {f"q{n}": "because of the summers" for n in range(4)})
     with scripted_server(knows, lambda call: "perfect") as server:
         use = json.loads(judged(root, path, server, tmp_path, "--votes", "3").stdout)["use"]
@@ -501,9 +477,7 @@ def test_split_votes_are_reported_and_a_judge_without_answers_is_an_error(
     )
 
 
-def test_verdicts_of_other_predictions_are_not_taken_for_these(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_verdicts_of_others_are_refused(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     path = predict(tmp_path / "p.jsonl", {"q1": "because of the summers"})
     assert judged(root, path, server, tmp_path).exit_code == 0
     predict(path, {"q1": "another reason"})

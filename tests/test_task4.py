@@ -353,9 +353,7 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_stored_call(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_an_unbroken_one(root: Path, tmp_path: Path) -> None:
     """A process killed within a history leaves nothing of it, and no call twice."""
     held = threading.Event()
 
@@ -403,7 +401,7 @@ def test_a_resumed_run_equals_an_unbroken_one_and_repeats_no_stored_call(
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_a_budget_stops_the_run_and_a_larger_one_goes_on(root: Path, tmp_path: Path) -> None:
+def test_a_larger_budget_resumes(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with scripted_server(answers) as server:
         words = [
@@ -459,15 +457,11 @@ def test_a_dry_run_tells_the_calls(root: Path, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_faulty_options_of_a_run_are_one_line(
-    root: Path, tmp_path: Path, words: list[str], said: str
-) -> None:
+def test_faulty_options_of_a_run(root: Path, tmp_path: Path, words: list[str], said: str) -> None:
     one_line_error(run(*words, "--data", root, "--out", tmp_path / "run"), said)
 
 
-def test_an_ability_that_isnt_there_and_an_id_in_two_are_one_line(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_missing_ability_and_a_repeated_id_are_one_line(root: Path, tmp_path: Path) -> None:
     folder = root / "dev" / "task4_ability4"
     for name in ("model_input.jsonl", "reference_output.jsonl"):
         (folder / name).write_text((folder.with_name("task4_ability3") / name).read_text())
@@ -698,9 +692,7 @@ def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Pat
             assert "s3cret" not in prompt
 
 
-def test_emotional_intelligence_has_three_grades_and_rows_for_clusters(
-    root: Path, tmp_path: Path
-) -> None:
+def test_emotional_intelligence_has_grades_and_clusters(root: Path, tmp_path: Path) -> None:
     """Three answers of one row are one draw: equal means over clusters give Wilson's interval."""
     path = predictions(tmp_path / "p.jsonl", [response(EI, n=n) for n in range(3)])
     with scripted_server(answers) as server:
@@ -714,9 +706,7 @@ def test_emotional_intelligence_has_three_grades_and_rows_for_clusters(
     }
 
 
-def test_memory_used_where_it_must_not_be_has_its_own_denominators(
-    root: Path, tmp_path: Path
-) -> None:
+def test_forbidden_use_of_memory_has_its_own_denominators(root: Path, tmp_path: Path) -> None:
     """Answers that don't tell what they used are in the last share alone."""
     owns = "Owns dragons, which nobody was told"
     told, untold = response(VRA, "no more", owns), response(CF, "Owns peanuts, nobody was told")

@@ -55,9 +55,7 @@ def test_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
     assert reciprocal_rank(*tie) == 0.75  # pytrec_eval says 0.5 and 1.0
 
 
-def test_rows_are_kept_so_that_any_mean_can_be_remade(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_rows_suffice_to_recompute_any_mean(write_release: WriteRelease, tmp_path: Path) -> None:
     run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
     rows = rows_of(run.path)
     recalls = [recall_at(1, row["above"], row["tied"]) for row in rows]
@@ -78,9 +76,7 @@ def compare(*words: str, code: int | None = None) -> Any:
     return kit.run(compare_app, *words, "--json", code=code)
 
 
-def test_the_command_says_no_difference_of_a_run_and_itself(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_run_and_itself_have_no_difference(write_release: WriteRelease, tmp_path: Path) -> None:
     run = sweep(write_release(pools(8, 5)), tmp_path / "run", "random", distractors=(4,)).path
     result = compare(str(run), str(run), "--k", "1", code=0)
     [found] = json.loads(result.stdout)
@@ -137,9 +133,7 @@ def test_a_sweep_shows_the_ceiling(
     assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.report))
 
 
-def test_rivals_count_only_where_they_stand_in_the_pool(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_other_golds_count_only_in_the_pool(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(
         [
             ("Where did I go?", ["lake one", "hill", "moor"], 0),
@@ -153,17 +147,13 @@ def test_rivals_count_only_where_they_stand_in_the_pool(
     assert cell["reciprocal_rank"]["ceiling"] == pytest.approx((1 + 0.75 + 1) / 3, abs=1e-6)
 
 
-def test_queries_of_their_own_have_no_ceiling_below_one(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_distinct_queries_have_no_ceiling(write_release: WriteRelease, tmp_path: Path) -> None:
     run = sweep(write_release(pools(4, 5)), tmp_path / "run", "random", distractors=(4,))
     assert run.summary["cells"][0]["recall"]["1"]["ceiling"] == 1.0
     assert not any("cannot exceed" in line for line in remarks(run.report))
 
 
-def test_recall_past_the_end_of_the_list_is_marked(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_recall_past_the_end_is_marked(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(4, 12))
     run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(5, 11, 12, 20))
     recall = run.summary["cells"][0]["recall"]
@@ -200,9 +190,7 @@ def test_shown_order_follows_score_then_position() -> None:
     assert display_order(ranked([0.336, 0.336, 0.0, 0.0, 0.0], 5), 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_sweep_reports_the_average_and_both_bounds(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_sweep_reports_mean_and_bounds(write_release: WriteRelease, tmp_path: Path) -> None:
     # Query 0 shares a word with its gold alone; query 1 with nothing, so all eleven are tied.
     texts = ["green tea", *[f"thing{i} place{i}" for i in range(10)]]
     root = write_release([("green", texts, 0), ("unheard", texts, 4)])
@@ -214,9 +202,7 @@ def test_a_sweep_reports_the_average_and_both_bounds(
 
 
 @pytest.mark.parametrize("name", ["bm25", "overlap", "random"])
-def test_shuffling_pools_moves_no_figure(
-    write_release: WriteRelease, tmp_path: Path, name: str
-) -> None:
+def test_shuffling_changes_nothing(write_release: WriteRelease, tmp_path: Path, name: str) -> None:
     rows = pools(6, 9)
     one = sweep(write_release(rows), tmp_path / "one", name, distractors=(8,))
     turned = [(query, texts[::-1], len(texts) - 1 - gold) for query, texts, gold in rows]
@@ -227,9 +213,7 @@ def test_shuffling_pools_moves_no_figure(
 # K as large as the pool.
 
 
-def test_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_k_past_the_pool_is_marked(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(3, 19))
     run = sweep(root, tmp_path / "run", "constant", distractors=(18,), ks=(1, 50))
     figures = run.summary["cells"][0]["recall"]["50"]
@@ -241,9 +225,7 @@ def test_a_k_past_the_pool_is_marked_and_kept_out_of_the_table(
     assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.report))
 
 
-def test_where_one_size_is_trivial_its_figure_alone_is_replaced(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_a_trivial_size_alone_is_replaced(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(3, 5))
     options: dict[str, Any] = {"pools": "nested", "ks": (5,)}
     run = sweep(root, tmp_path / "run", "constant", distractors=(4, 9), **options)
@@ -252,9 +234,7 @@ def test_where_one_size_is_trivial_its_figure_alone_is_replaced(
     assert at_9.startswith("0.500")
 
 
-def test_a_sweep_of_nothing_but_trivial_ks_still_says_so(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
+def test_trivial_ks_alone_are_reported(write_release: WriteRelease, tmp_path: Path) -> None:
     root = write_release(pools(3, 5))
     words = ["--retriever", "constant", "--data", str(root), "--distractors", "4", "--k", "5,50"]
     result = kit.run(sweep_app, *words, "--out", tmp_path / "run", code=0)

@@ -170,9 +170,7 @@ def test_the_better_candidate_is_chosen_in_every_fold(release: Path, objective: 
     assert found.estimate[4] == found.means[1][4] > found.means[0][4]
 
 
-def test_each_fold_is_judged_by_what_the_others_chose(
-    release: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folds_are_judged_by_the_others(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recalls by hand: a is right in fold 0 alone, so only fold 0's own queries would choose it."""
     sessions = [row.session_id for row in gather(release, "dev", "released", (4,)).pools.rows]
     fold = folds_of(sessions, 3)
@@ -273,9 +271,7 @@ def test_bm25_is_tuned_alone(release: Path, tmp_path: Path) -> None:
         (["--retriever", "bm25", "--out", "no/such/folder.json"], "there is no folder"),
     ],
 )
-def test_mistakes_are_one_line(
-    release: Path, tmp_path: Path, more: list[str], message: str
-) -> None:
+def test_mistakes_in_one_line(release: Path, tmp_path: Path, more: list[str], message: str) -> None:
     one_line_error(run(*words(release, tmp_path / "t.json", *more)), message)
     assert not (tmp_path / "t.json").exists()
 
@@ -411,7 +407,7 @@ class Leg(Overlap):
 
 
 @pytest.mark.parametrize("key", ["legs", "first_stage"])
-def test_a_settings_file_runs_no_code_unless_it_is_allowed(
+def test_a_settings_file_runs_no_code(
     release: Path, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs.py").write_text(BY_FILE)
