@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from memory_systems.shared import Shared
 from recallbed.chat_models.base import NOTHING_USED, ChatModel, Usage
 from recallbed.corpus.records import Memory, MemoryItem, Turn
 from retrievers.base import Retriever
@@ -75,12 +76,14 @@ class SystemContext:
     """What a run provides to a memory system. `chat` is None if no model was named.
 
     `store` is the file of the persistent store; None keeps memories as long as the instance.
+    `shared` holds what the systems of the run share; None if each has its own.
     """
 
     retriever: Retriever
     chat: ChatModel | None = None
     store: Path | None = None
     seed: int = 0
+    shared: Shared | None = None
 
 
 def item_json(item: MemoryItem) -> dict[str, JSON]:
@@ -187,6 +190,9 @@ class MemorySystem(ABC):
     @abstractmethod
     def respond(self, query: str) -> Response:
         """Answer from the memories that a search finds. Raise SystemFailure."""
+
+    def discard_files(self) -> None:
+        """Remove files that are needed only to change the user's memories further."""
 
     def close(self) -> None:
         """Close files; memories without a file are lost."""

@@ -1,0 +1,138 @@
+"""Contract tests of external systems, to run on anyone's worker.
+
+    from memory_systems.external.testing import ExternalSystemContract
+
+    class TestMine(ExternalSystemContract):
+        def make(self, context):
+            return Mine(context)
+
+pytest finds the tests; their docstrings say what they check.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from typing_extensions import override
+
+from memory_systems.base import MemorySystem, SystemContext
+from memory_systems.external.system import ExternalSystem
+from memory_systems.external.worker_process import WorkerProcess
+from memory_systems.own_search import OwnSearch
+from memory_systems.shared import Shared
+from memory_systems.testing import DIALOGUE, ITEMS, QUERIES, MemorySystemContract
+from recallbed.chat_models.base import ChatModel
+from recallbed.corpus.records import MemoryItem
+from retrievers.base import Retriever
+from retrievers.overlap import Overlap
+
+
+class ExternalSystemContract(MemorySystemContract):
+    """Subclass it, define `make`, and let pytest run it. All tests share the started workers."""
+
+    can_load = True
+    """Set to False for a system that cannot be given memories."""
+    searches = True
+    """Set to False for a system without a search of its own."""
+    _shared: ClassVar[Shared]
+
+    @classmethod
+    def setup_class(cls) -> None:
+        """Have no workers."""
+        cls._shared = Shared()
+        if not cls.can_load:
+            cls.keeps_loaded = False
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """End the workers."""
+        cls._shared.close()
+
+    @override
+    @contextmanager
+    def opened(
+        self,
+        store: Path | None = None,
+        load: Sequence[MemoryItem] = (),
+        retriever: Retriever | None = None,
+        chat: ChatModel | None = None,
+    ) -> Iterator[MemorySystem]:
+        context = SystemContext(
+            retriever or Overlap(), chat or self.chat(), store, shared=self._shared
+        )
+        system = self.make(context)
+        if not self.can_load:
+            setattr(system, "load", _load_nothing)  # noqa: B010
+        system.open("ann")
+        try:
+            if load:
+                system.load(load)
+            yield system
+        finally:
+            system.close()
+
+    def test_a_killed_worker_changes_nothing(self) -> None:
+        """The next operation works on the files as they were, and leads to the same memories."""
+        told = []
+        for killed in (False, True):
+            with self.opened(load=ITEMS) as system:
+                operations = system.ingest(DIALOGUE[:2])
+                if killed:
+                    worker = worker_of(system)
+                    assert worker is not None
+                    worker.kill()
+                assert system.memories() == told[0][1] if killed else True
+                told.append((operations, system.memories()))
+                told.append((system.ingest(DIALOGUE), system.memories()))
+        assert told[:2] == told[2:]
+
+    def test_a_used_process_is_like_a_new_one(self) -> None:
+        """What it did for one user changes nothing for the next."""
+        told = []
+        with self.opened() as system:
+            for user in ("ann", "ben", "ann and ben"):
+                system.open(user)
+                system.load(ITEMS)
+                told.append((system.ingest(DIALOGUE), system.memories()))
+        assert told[0] == told[1] == told[2]
+
+    def test_its_own_search(self) -> None:
+        """At most k memories, best first, with finite scores; they stay as they are."""
+        if not self.searches:
+            return
+        with self.opened(retriever=OwnSearch(), load=ITEMS) as system:
+            system.ingest(DIALOGUE)
+            items = system.memories()
+            for query in QUERIES[:3]:
+                for k in (1, 100):
+                    hits = system.search(query, k)
+                    scores = [hit.score for hit in hits]
+                    assert len(hits) <= k
+                    assert scores == sorted(scores, reverse=True)
+                    assert all(map(math.isfinite, scores))
+                    assert all(hit.item in items or hit.item.id is None for hit in hits)
+            assert system.memories() == items
+            told = [system.search(query, 10) for query in QUERIES[:3]]
+            assert told == [system.search(query, 10) for query in QUERIES[:3]]
+
+    def test_the_network_is_not_tried(self) -> None:
+        """No look-up and no connection but to the gateway, telemetry included."""
+        with self.opened(load=ITEMS) as system:
+            system.ingest(DIALOGUE)
+            system.search(QUERIES[0], 3)
+            worker = worker_of(system)
+            assert worker is None or worker.refused == []
+
+
+def worker_of(system: MemorySystem) -> WorkerProcess | None:
+    """Return the worker that serves an external system at the moment."""
+    assert isinstance(system, ExternalSystem)
+    return None if system._session is None else system._session.worker
+
+
+def _load_nothing(items: Sequence[MemoryItem]) -> None:
+    pass
