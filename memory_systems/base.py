@@ -132,6 +132,8 @@ class MemorySystem(ABC):
 
     needs_chat: bool = False
     """Whether a chat model is required."""
+    searches: bool = False
+    """Whether it has a search of its own, for `--retriever own`."""
     _configured: Mapping[str, JSON] = {}
 
     def __init__(self, context: SystemContext) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
@@ -23,7 +24,9 @@ from memory_systems.base import (
     operations_json,
 )
 from memory_systems.options import TaskOptions
+from memory_systems.own_search import OwnSearch, own_search
 from memory_systems.registry import MEMORY_SYSTEMS, build_system, describe_system
+from memory_systems.shared import Shared
 from memory_systems.store import MemoryStore
 from recallbed.chat_models.base import ChatModel
 from recallbed.chat_models.session import Chats, open_chats
@@ -88,12 +91,19 @@ class TaskRun(ItemExperiment, Generic[R]):
         self._models: dict[str, ChatModel] = {}
         """Chat models of the system and its retriever, by name."""
         self.chat = self._model(options.chat_model) if options.chat_model else None
-        configurations, self._label = options.retrievers.configurations, options.retrievers.chosen
+        configurations = [own_search(one) or one for one in options.retrievers.configurations]
+        self._label = options.retrievers.chosen
         run = options.retrievers.context(options.seed, chats=self._model)
         self._configuration = next(c for c in configurations if c.label == self._label)
         self.retriever = build_retrievers(configurations, run)[self._label]
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
-        self._system().close()  # so that a wrong setting ends the run before it starts
+        system = self._system()  # so that a wrong setting ends the run before it starts
+        system.close()
+        if isinstance(self.retriever, OwnSearch) and not system.searches:
+            raise UserError(
+                f"--retriever {self._configuration.name}: {name} has no search of its own."
+                " Choose a retriever, such as bm25"
+            )
         self.name, self.in_flight = f"{task.name}-{options.system}", options.chat.in_flight
         self.libraries = {"numpy", *self.retriever.libraries}
         self.libraries |= {*self.chat.libraries} if self.chat else set()
@@ -137,14 +147,29 @@ class TaskRun(ItemExperiment, Generic[R]):
             for file in folder.path.glob(f"{STORE}*"):
                 file.unlink()
         path = folder.path / STORE
-        store, outside = MemoryStore(path), self._context
+        store = MemoryStore(path)
         try:
             store.users()
-            self._context = replace(outside, store=path)
-            yield
+            with self._shared(path):
+                yield
         finally:
-            self._context = outside
             store.close()
+
+    @override
+    def rehearse(self) -> None:
+        with self._shared(None):
+            super().rehearse()
+
+    @contextmanager
+    def _shared(self, store: Path | None) -> Iterator[None]:
+        """Let the systems use `store` and have workers in common."""
+        outside = self._context
+        with Shared() as shared:
+            try:
+                self._context = replace(outside, store=store, shared=shared)
+                yield
+            finally:
+                self._context = outside
 
     @override
     def items(self) -> Mapping[str, Callable[[], Done]]:
@@ -165,7 +190,10 @@ class TaskRun(ItemExperiment, Generic[R]):
         except Exception as crash:  # in a user's class: counted as a failure
             error = cause_of(crash)
         finally:
-            system.close()
+            try:
+                system.discard_files()  # no row is worked on again
+            finally:
+                system.close()
         return Done(
             result,
             **system.take_usage().counts,

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
@@ -45,9 +44,15 @@ class Scripted(CustomSystem):
 
     FILE = "fake_worker.py"
 
-    def __init__(self, context: SystemContext, **settings: Any) -> None:
-        settings = {"python": sys.executable, **settings}
-        super().__init__(context, str(HERE / self.FILE), **settings)
+    def __init__(
+        self,
+        context: SystemContext,
+        python: str = sys.executable,
+        seconds: float = 600.0,
+        workers: int = 4,
+    ) -> None:
+        worker = str(HERE / self.FILE)
+        super().__init__(context, worker, python, seconds=seconds, workers=workers)
         self.witness = ScriptedWitness()
 
     @override

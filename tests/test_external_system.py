@@ -294,7 +294,7 @@ def test_a_store_that_another_process_uses(tmp_path: Path, monkeypatch: pytest.M
     store = tmp_path / "memories.sqlite"
     with faulty(store) as first:
         first.ingest(said("my dog is old"))
-        with faulty(store) as second, pytest.raises(UserError, match=r"used by another process"):
+        with faulty(store) as second, pytest.raises(UserError, match=r"locked by another process"):
             second.ingest(said("my cat is old"))
     with faulty(store) as third:
         assert texts(third) == ["my dog is old"]

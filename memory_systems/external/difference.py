@@ -34,7 +34,7 @@ class Known(BaseModel):
     ingests: int = 0
 
 
-def difference(
+def operations_between(
     known: Known,
     listed: ListReply,
     items: Mapping[str, MemoryItem],

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from memory_systems.external.store_folder import StoreFolder
 from memory_systems.external.worker_process import Limits, WorkerLost, WorkerProcess
 from recallbed.errors import UserError
 
+_LOCK, _USERS = "lock", "users"
 _SECONDS_FOR_LOCK = 30.0
 
 
@@ -38,13 +40,7 @@ class WorkerPool:
         self.python, self.script, self.limits = python, script, limits
         self._temporary = root is None
         self._root = Path(tempfile.mkdtemp(prefix="recallbed-")) if root is None else root.resolve()
-        self._root.mkdir(parents=True, exist_ok=True)
-        self._lock_file = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            _lock(self._lock_file, self._root)
-        except BaseException:
-            os.close(self._lock_file)
-            raise
+        self._lock = _locked(self._root / _LOCK)
         self._homes = self._root / "homes"
         shutil.rmtree(self._homes, ignore_errors=True)
         self._homes.mkdir()
@@ -56,7 +52,7 @@ class WorkerPool:
     def folder(self, user: str) -> StoreFolder:
         """Return the place of a user's files."""
         name = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-        return StoreFolder(self._root / "users" / name)
+        return StoreFolder(self._root / _USERS / name)
 
     def take(self) -> WorkerProcess:
         """Return a worker without an open store, waiting until one is free.
@@ -92,10 +88,12 @@ class WorkerPool:
             self._used.clear()
         for worker in workers:
             worker.kill()
-        shutil.rmtree(self._homes, ignore_errors=True)
-        os.close(self._lock_file)
-        if self._temporary:
-            shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self._root if self._temporary else self._homes, ignore_errors=True)
+        with suppress(OSError):  # it holds files of users
+            (self._root / _USERS).rmdir()
+        if not self._temporary and os.listdir(self._root) == [_LOCK]:
+            shutil.rmtree(self._root)
+        os.close(self._lock)
 
     def _idle_worker(self) -> WorkerProcess | None:
         while True:
@@ -114,7 +112,7 @@ class WorkerPool:
         home.mkdir()
         try:
             worker = WorkerProcess(
-                self.python, self.script, home, self.limits, kept_open=[self._lock_file]
+                self.python, self.script, home, self.limits, kept_open=[self._lock]
             )
         except WorkerLost as error:
             if self._has_run:
@@ -137,16 +135,24 @@ class WorkerPool:
         self.close()
 
 
-def _lock(file: int, root: Path) -> None:
-    """Lock an open file. The lock ends with the last process that holds `file`, workers too."""
+def _locked(path: Path) -> int:
+    """Return the descriptor of a lock file. Raises UserError if another process keeps the lock.
+
+    It is free again when the last process that has the descriptor ended, workers too.
+    """
     import fcntl  # POSIX alone has it
 
     deadline = time.monotonic() + _SECONDS_FOR_LOCK
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except (BlockingIOError, FileNotFoundError):  # or the one who had the lock removed it
             if time.monotonic() > deadline:
-                raise UserError(f"{root} is used by another process. Wait for its end") from None
-            time.sleep(0.1)
+                os.close(file)
+                raise UserError(f"{path} is locked by another process. Wait for its end") from None
+        os.close(file)
+        time.sleep(0.1)

@@ -14,8 +14,11 @@ from memory_systems.external.store_folder import StoreFolder
 from memory_systems.external.witness import Taken, Witness
 from memory_systems.external.worker_process import Limits, WorkerFault, WorkerProcess
 from recallbed.chat_models.base import JSON
+from recallbed.harness.terminal import debugging, note
 
 T = TypeVar("T")
+_LINES_SHOWN = 40
+"""Last lines on a worker's stderr that --debug shows after a fault."""
 
 
 class StoreSession:
@@ -53,6 +56,8 @@ class StoreSession:
             result = work(self._opened())
         except WorkerFault as error:
             fault = error
+            if debugging() and self.worker is not None:
+                note(*self.worker.stderr.splitlines()[-_LINES_SHOWN:])
             self.abandon()
         except BaseException:
             self.abandon()

@@ -16,7 +16,7 @@ from typing_extensions import override
 from memory_systems.attempt import Attempt
 from memory_systems.base import Action, Hit, Operation, Response, SystemContext, SystemFailure
 from memory_systems.budget import best_within
-from memory_systems.external.difference import Known, difference
+from memory_systems.external.difference import Known, operations_between
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.protocol import EmptyReply, ListReply, LoadReply, SearchReply
 from memory_systems.external.session import StoreSession
@@ -28,7 +28,7 @@ from memory_systems.stored import StoredSystem, at_least_one
 from recallbed.chat_models.base import JSON
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.errors import UserError
-from recallbed.harness.clean_text import clean_text
+from recallbed.harness.input_text import clean_text
 
 FIRST_DAY = datetime(2025, 1, 1, tzinfo=UTC)
 """Time of a user's first dialogue as the systems are told; each further one is a day later."""
@@ -41,6 +41,8 @@ class ExternalSystem(StoredSystem):
     files are copied then, and brought back after a failure. `seconds` bounds each operation,
     `workers` the processes that a run starts.
     """
+
+    searches = True
 
     def __init__(
         self,
@@ -263,7 +265,7 @@ class ExternalSystem(StoredSystem):
         loaded, listed = session.run(attempt, observed)
         try:
             items = self._items(known)
-            operations, known = difference(known, listed, items, session.number, loaded)
+            operations, known = operations_between(known, listed, items, session.number, loaded)
             known = known.model_copy(update={"ingests": known.ingests + ingests})
             number = session.number + len(operations)
             session.files.keep(number, known.model_dump_json())
@@ -287,9 +289,7 @@ class ExternalSystem(StoredSystem):
 
         def work(worker: WorkerProcess) -> SearchReply:
             if not worker.hello.capabilities.search:
-                raise UserError(
-                    f"{self._name} has no search of its own; choose a --retriever"
-                )
+                raise UserError(f"{self._name} has no search of its own; choose a --retriever")
             return worker.ask("search", SearchReply, query=_clean(query), k=k)
 
         found = self._opened_session().run(attempt, work)

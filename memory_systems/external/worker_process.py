@@ -117,6 +117,9 @@ class WorkerProcess:
     @property
     def stderr(self) -> str:
         """The end of what it wrote to stderr, at most 64 KB."""
+        with suppress(BlockingIOError, ValueError):  # nothing more, or closed
+            for _ in range(16):  # a flood has no end
+                self._keep(os.read(self._pipes[2].fileno(), _CHUNK))
         return self._stderr.decode("utf-8", "replace")
 
     def ask(self, op: str, reply: type[M], **args: JSON) -> M:
@@ -200,8 +203,7 @@ class WorkerProcess:
                         selector.unregister(key.fileobj)
                     elif key.fileobj is stderr:
                         noise += len(chunk)
-                        self._stderr += chunk
-                        del self._stderr[:-STDERR_KEPT]
+                        self._keep(chunk)
                     else:
                         read += chunk
                 end = read.find(b"\n", searched)
@@ -217,6 +219,10 @@ class WorkerProcess:
                     raise self._lost(f"the worker {self._ending()} during {op}")
                 if time.monotonic() > deadline:
                     raise self._lost(f"no reply to {op} in {seconds:g} s")
+
+    def _keep(self, chunk: bytes) -> None:
+        self._stderr += chunk
+        del self._stderr[:-STDERR_KEPT]
 
     def _ending(self) -> str:
         status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)

@@ -67,7 +67,7 @@ def serve(worker: Any, *, system: str, version: str, **capabilities: Any) -> Non
                 raise ValueError(f"no operation is called {op}")
             if op == "reset" and not hasattr(worker, "reset"):
                 worker.close()
-                empty(opened["folder"])
+                remove_content(opened["folder"])
                 reply = worker.open(**opened)
             else:
                 reply = getattr(worker, op)(**args)
@@ -189,7 +189,7 @@ def take_refused() -> dict[str, list[str]]:
     return {"refused": found} if found else {}
 
 
-def empty(folder: str) -> None:
+def remove_content(folder: str) -> None:
     """Remove all that a folder holds."""
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):

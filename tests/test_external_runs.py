@@ -1,0 +1,140 @@
+"""Runs of external systems: killed and resumed, with faults, with any number of rows in flight."""
+
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task1.run import app
+from tests import kit
+from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
+
+run = partial(kit.run, app)
+FAKE, FAULTY = "tests.external_system:Fake", "tests.external_system:FaultySystem"
+DIALOGUES = [
+    ["my dog is old", "my cat is young", "my dog is very old"],
+    ["my bike is red", "forget my bike", "my tea is black"],
+    ["well"],
+    ["my house is cold", "my garden is green"],
+    ["my train is late"],
+]
+
+
+def release(folder: Path, dialogues: list[list[str]]) -> Path:
+    rows = [
+        {
+            "benchmark_id": f"s{i}__{i}",
+            "session_id": f"s{i}",
+            "input": {"sessions": [{"turns": [{"role": "user", "text": t} for t in turns]}]},
+        }
+        for i, turns in enumerate(dialogues)
+    ]
+    write_lines(folder / "dev" / "task1" / "model_input.jsonl", rows)
+    return folder
+
+
+def words(data: Path, out: Path, system: str, *more: object) -> tuple[object, ...]:
+    return ("--system", system, "--retriever", "bm25", "--data", data, "--out", out, *more)
+
+
+def command(*options: object) -> kit.Process:
+    return kit.python("-m", "task1.run", *options, cwd=ROOT, code=None)
+
+
+def kept(out: Path) -> list[Any]:
+    names = ("rows.jsonl", "predictions.jsonl", "summary.json")
+    files = [(out / name).read_bytes() for name in names]
+    return [*files, read_json(out / "manifest.json")["fingerprint"]]
+
+
+def results(out: Path) -> list[Any]:
+    return [[item["value"] for item in row["result"]["memory_items"]] for row in rows(out)]
+
+
+def rows(out: Path) -> list[Any]:
+    return read_lines(out / "rows.jsonl")
+
+
+def test_a_run(tmp_path: Path) -> None:
+    data, out = release(tmp_path / "data", DIALOGUES), tmp_path / "run"
+    run(*words(data, out, FAKE), code=0)
+    assert results(out) == [
+        ["my dog is very old", "my cat is young"],
+        ["my tea is black"],
+        [],
+        ["my house is cold", "my garden is green"],
+        ["my train is late"],
+    ]
+    assert read_json(out / "summary.json")["operations"] == {
+        **{"ADD": 6, "UPDATE": 0, "DELETE": 0, "NOOP": 1}
+    }
+    assert not list(out.glob("*.files"))
+
+
+@pytest.mark.parametrize("in_flight", [1, 3, 8])
+@pytest.mark.parametrize("workers", [1, 8])
+def test_rows_in_flight_change_nothing(in_flight: int, workers: int, tmp_path: Path) -> None:
+    data = release(tmp_path / "data", [*DIALOGUES, ["my dog is old", "fault exit 1"]])
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(*words(data, first, FAULTY, "--in-flight", 2), code=0)
+    more = ("--in-flight", in_flight, "--system-set", f"workers={workers}")
+    run(*words(data, second, FAULTY, *more), code=0)
+    assert kept(first) == kept(second)
+
+
+def test_a_run_that_is_killed_in_a_dialogue_and_resumed(tmp_path: Path) -> None:
+    """The worker kills the run in the middle of the fourth dialogue, after writing its file."""
+    marker = tmp_path / "killed"
+    dialogues = [*DIALOGUES[:3], ["my dog is old", f"fault kill parent once {marker}"]]
+    data = release(tmp_path / "data", [*dialogues, DIALOGUES[4]])
+    out = tmp_path / "run"
+    killed = command(*words(data, out, FAULTY, "--in-flight", 1))
+    assert killed.returncode == -signal.SIGKILL
+    assert marker.exists()
+    assert len(rows(out)) < 5
+    unbroken = tmp_path / "unbroken"
+    for words_of_one in (words(data, out, FAULTY, "--resume"), words(data, unbroken, FAULTY)):
+        done = command(*words_of_one)
+        assert done.returncode == 0, done.stderr
+    assert kept(out) == kept(unbroken)
+    assert not list(out.glob("*.files"))
+
+
+def test_faults_are_counted_by_cause(tmp_path: Path) -> None:
+    faults = ["exit 1", "raise error", "kill itself", "write garbage", "leak thread", "exit 1"]
+    data = release(tmp_path / "data", [["my dog is old", f"fault {fault}"] for fault in faults])
+    out = tmp_path / "run"
+    shown = run(*words(data, out, FAULTY), code=0).output
+    assert read_json(out / "summary.json")["rows"]["failed"] == {
+        "the worker ended with code 1 during ingest": 2,
+        "the system raised KeyError": 1,
+        "the worker was ended by SIGKILL during ingest": 1,
+        "the worker wrote something else than a reply": 1,
+    }
+    assert "the system raised KeyError (reason: 'no such note')" in " ".join(shown.split())
+    [row] = [row for row in rows(out) if row["error"] is None]
+    assert row["item"] == "s4__4"
+
+
+def test_own_search_is_an_option(tmp_path: Path) -> None:
+    data, out = release(tmp_path / "data", DIALOGUES), tmp_path / "run"
+    own = ("--system", FAKE, "--retriever", "own", "--data", data, "--out", out)
+    run(*own, code=0)
+    summary = read_json(out / "summary.json")
+    assert summary["retriever"] == "own (own)"
+    assert read_json(out / "manifest.json")["fingerprint"]["retriever"]["name"] == "own"
+    for wrong, line in (
+        (("--system", "turns"), "--retriever own: turns has no search of its own"),
+        (("--system", FAKE, "--set", "own.k=1"), "--set own.k: the search of a memory system has"),
+    ):
+        done = run(*wrong, "--retriever", "own", "--data", data, "--out", tmp_path / "other")
+        assert line in one_line_error(done)
+
+
+def test_a_python_that_is_missing_ends_the_run(tmp_path: Path) -> None:
+    data, out = release(tmp_path / "data", DIALOGUES), tmp_path / "run"
+    python = ("--system-set", "python=/nowhere/python")
+    done = run(*words(data, out, FAKE, *python))
+    assert "/nowhere/python: cannot be run (No such file or directory)" in one_line_error(done)
