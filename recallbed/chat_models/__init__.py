@@ -16,11 +16,13 @@ from recallbed.chat_models.base import (
 from recallbed.chat_models.budget import Budget, Price, Prices, read_prices
 from recallbed.chat_models.cache import ReplyCache, choose_cache
 from recallbed.chat_models.dry_run import DryRun
+from recallbed.chat_models.passthrough import AssistantMessage, Passthrough, ToolCall
 from recallbed.chat_models.prompts import Fence, PromptFile, fence_for, harmless, harmless_line
 from recallbed.chat_models.session import ChatOptions, Chats, chat_model, open_chats
 from recallbed.harness.plan import Plan
 
 __all__ = [
+    "AssistantMessage",
     "Budget",
     "BudgetReached",
     "Cause",
@@ -32,6 +34,7 @@ __all__ = [
     "Fence",
     "LogProbability",
     "Message",
+    "Passthrough",
     "Plan",
     "Price",
     "Prices",
@@ -41,6 +44,7 @@ __all__ = [
     "Request",
     "Rung",
     "TokenScorer",
+    "ToolCall",
     "Usage",
     "chat_model",
     "choose_cache",

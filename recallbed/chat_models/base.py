@@ -19,6 +19,8 @@ from recallbed.harness.terminal import one_line
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from recallbed.chat_models.passthrough import AssistantMessage, Passthrough
+
 JSON = Any
 Role = Literal["system", "user", "assistant"]
 DEFAULT_MAX_TOKENS = 1024
@@ -74,7 +76,8 @@ class Request:
     """One request. `schema` is a pydantic model that the reply must fit; None for plain text.
 
     `max_tokens` limits the reply, including reasoning. Equal requests that differ in `sample` are
-    separate draws, each with its own reply in the cache.
+    separate draws, each with its own reply in the cache. With `passthrough` that is sent and not
+    `messages`, which are its text.
     """
 
     messages: tuple[Message, ...]
@@ -84,12 +87,21 @@ class Request:
     """None omits it: some models accept only their own."""
     seed: int | None = None
     sample: int = 0
+    passthrough: Passthrough | None = None
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise UserError("a request without messages")
         if self.max_tokens < 1:
             raise UserError(f"max_tokens {self.max_tokens}: must be at least 1")
+        if self.schema is not None and self.passthrough is not None:
+            raise UserError("a request has a schema or is passed through, not both")
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """Return what is sent, for counting its tokens: including the tools of a passthrough."""
+        sent = self.passthrough
+        return self.messages if sent is None else (Message("user", sent.text),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +180,8 @@ class Reply:
     """Whether nothing was sent for this reply."""
     repairs: Mapping[str, int] = field(default_factory=dict)
     """How many characters of each kind (NUL, lone surrogate) were replaced by U+FFFD."""
+    message: AssistantMessage | None = None
+    """The whole reply to a request with `passthrough`; None for others."""
 
 
 @dataclass(frozen=True, slots=True)

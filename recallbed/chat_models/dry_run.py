@@ -41,7 +41,7 @@ class DryRun(ChatModel):
         digest = _digest(request)
         if digest not in self._calls:
             self._calls.add(digest)
-            self._tokens_in += self._model.count_tokens(request.messages)
+            self._tokens_in += self._model.count_tokens(request.prompt)
             self._tokens_out += request.max_tokens
         return Failure(Cause.NOT_SENT, "a dry run sends nothing")
 
@@ -73,6 +73,6 @@ class DryRun(ChatModel):
 def _digest(request: Request) -> bytes:
     """A hash of the request: a plan may count thousands of prompts of a thousand memories each."""
     schema = request.schema and f"{request.schema.__module__}.{request.schema.__qualname__}"
-    parts = (request.messages, schema, request.max_tokens, request.temperature)
+    parts = (request.prompt, schema, request.max_tokens, request.temperature)
     text = repr((*parts, request.seed, request.sample))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from recallbed.chat_models.base import (
 )
 from recallbed.chat_models.cache import ReplyCache, Stored, key_of
 from recallbed.chat_models.grammar import Grammar
+from recallbed.chat_models.passthrough import AssistantMessage, passthrough_key
 from recallbed.chat_models.sent_options import (
     AS_REQUESTED,
     Temperature,
@@ -73,6 +75,10 @@ def resolve_weights(name: str) -> Path:
         f"no model at {path}. Give a .gguf file, a folder with a config.json, or one of the names"
         f" {', '.join(PACKAGED)}"
     )
+
+
+class TemplateError(UserError):
+    """The chat template of a model does not accept a chat."""
 
 
 class LocalModel(ChatModel, TokenScorer):
@@ -124,6 +130,8 @@ class LocalModel(ChatModel, TokenScorer):
     def complete(self, request: Request) -> Reply | Failure:
         """Answer one request, from the cache or the model."""
         request = at_temperature(request, self._temperature)
+        if (refused := _refused(request)) is not None:
+            return refused
         with self._lock:
             answer = replied(converse(request, self._rungs), lambda ask: self._reply(request, ask))
         assert answer is not None
@@ -132,6 +140,8 @@ class LocalModel(ChatModel, TokenScorer):
     def recall(self, request: Request) -> Reply | Failure | None:
         """Return the cached answer, None if the model would have to run."""
         request = at_temperature(request, self._temperature)
+        if (refused := _refused(request)) is not None:
+            return refused
         return replied(converse(request, self._rungs), lambda ask: self._stored(request, ask))
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -307,23 +317,36 @@ class LocalModel(ChatModel, TokenScorer):
                 "temperature": request.temperature,
                 "seed": request.seed,
                 "sample": request.sample,
+                **passthrough_key(request),
             }
         )
 
     def _generate(self, request: Request, ask: Ask) -> RawReply | Failure:
         import torch
 
-        ids = self._chat(ask.messages)
-        if self.context is not None and len(ids) + request.max_tokens > self.context:
-            line = f"{len(ids)} tokens and {request.max_tokens} to come; it reads {self.context}"
+        passed = request.passthrough
+        try:
+            ids = self._chat(ask.messages)
+        except TemplateError as error:
+            if passed is None:
+                raise
+            return Failure(Cause.BAD_REQUEST, str(error))
+        most = request.max_tokens
+        if passed is not None and self.context is not None:
+            # Other programs allow as long a reply as the model they were written for can give.
+            most = min(most, max(self.context - len(ids), 1))
+        if self.context is not None and len(ids) + most > self.context:
+            line = f"{len(ids)} tokens and {most} to come; it reads {self.context}"
             return Failure(Cause.CONTEXT, line)
         held: dict[str, Any] = {}
+        schema = passed.reply_schema if passed is not None else None
         if ask.rung is Rung.STRICT:
             assert request.schema is not None
-            if self._grammar is None:
+            schema = strict_schema(request.schema)
+        if schema is not None:
+            if Rung.STRICT not in self._rungs or self._grammar is None:
                 return Failure(Cause.BAD_REQUEST, "no grammar for this tokenizer")
             try:
-                schema = strict_schema(request.schema)
                 held["logits_processor"] = [self._grammar.holding_to(schema, len(ids))]
             except ValueError as error:
                 return Failure(Cause.BAD_REQUEST, f"no grammar for the schema: {error}")
@@ -335,7 +358,7 @@ class LocalModel(ChatModel, TokenScorer):
             output = self._loaded.generate(
                 input_ids=prompt,
                 attention_mask=torch.ones_like(prompt),
-                max_new_tokens=request.max_tokens,
+                max_new_tokens=most,
                 pad_token_id=self._tokenizer.eos_token_id,
                 **(drawn if heat > 0 else {"do_sample": False}),
                 **held,
@@ -349,6 +372,8 @@ class LocalModel(ChatModel, TokenScorer):
             return Failure(Cause.CUT, line, text, usage)
         if not text.strip():
             return Failure(Cause.EMPTY, "no text came", usage=usage)
+        if passed is not None:
+            text = json.dumps(AssistantMessage(text).to_json())
         return RawReply(text, usage)
 
     @property
@@ -382,7 +407,7 @@ class LocalModel(ChatModel, TokenScorer):
                 turns, tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # anything that the model's own template raises
-            raise UserError(
+            raise TemplateError(
                 f"{self._path.name}: its chat template does not accept this chat ({error})"
             ) from None
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -458,6 +483,13 @@ class LocalModel(ChatModel, TokenScorer):
     def _unreadable(self, error: Exception) -> UserError:
         line = " ".join(str(error).split())[:300]
         return UserError(f"{self._path}: cannot be loaded ({type(error).__name__}: {line})")
+
+
+def _refused(request: Request) -> Failure | None:
+    field = None if request.passthrough is None else request.passthrough.beyond_text
+    if field is None:
+        return None
+    return Failure(Cause.BAD_REQUEST, f"a model on this machine reads text only, not `{field}`")
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:

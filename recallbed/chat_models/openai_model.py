@@ -34,6 +34,7 @@ from recallbed.chat_models.budget import (
 from recallbed.chat_models.cache import ReplyCache, Stored, key_of
 from recallbed.chat_models.call_errors import check_certificates, client_fault, read_error
 from recallbed.chat_models.pace import Pace, backoff
+from recallbed.chat_models.passthrough import passthrough_key
 from recallbed.chat_models.responses import Trouble, read_completion
 from recallbed.chat_models.sent_options import (
     AS_REQUESTED,
@@ -327,7 +328,12 @@ class OpenAIModel(ChatModel):
                 return answer, ask.rung
 
     def _as_sent(self, request: Request) -> Request:
-        return _encodable(at_temperature(request, self._temperature))
+        request = _encodable(at_temperature(request, self._temperature))
+        if request.passthrough is None or self._context is None:
+            return request
+        # Other programs allow as long a reply as the model they were written for can give.
+        left = self._context - self.count_tokens(request.prompt)
+        return replace(request, max_tokens=min(request.max_tokens, left)) if left > 0 else request
 
     def _rung(self, engine: _Engine, place: bytes) -> Rung | None:
         if place not in engine.rungs and self._cache is not None:
@@ -351,6 +357,7 @@ class OpenAIModel(ChatModel):
                 "temperature": request.temperature,
                 "seed": request.seed,
                 "sample": request.sample,
+                **passthrough_key(request),
             }
         )
 
@@ -445,7 +452,7 @@ class OpenAIModel(ChatModel):
         self, engine: _Engine, batch: _Batch, request: Request, ask: Ask
     ) -> RawReply | Trouble:
         """One call, within the budget and the rate limit."""
-        tokens_in = estimate_messages(ask.messages)
+        tokens_in = estimate_messages(request.prompt if request.passthrough else ask.messages)
         held = await self._reserve(engine, batch, tokens_in, request.max_tokens)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         engine.reserved.add(done)
@@ -466,7 +473,8 @@ class OpenAIModel(ChatModel):
                 used = Usage() if came.free else whole
                 return came
             try:
-                reply, usage = read_completion(came, self._key.masked, estimate)
+                passed = request.passthrough is not None
+                reply, usage = read_completion(came, self._key.masked, estimate, passed)
             except Exception as error:  # anything that one reply causes is a failure of its call
                 return self._trouble(error)
             used = usage if usage.calls and not usage.unreported else whole
@@ -546,7 +554,9 @@ class OpenAIModel(ChatModel):
             sent["temperature"] = request.temperature
         if request.seed is not None:
             sent["seed"] = request.seed
-        if ask.rung is Rung.JSON_MODE:
+        if request.passthrough is not None:
+            sent |= request.passthrough.fields
+        elif ask.rung is Rung.JSON_MODE:
             sent["response_format"] = {"type": "json_object"}
         elif ask.rung is Rung.STRICT and request.schema is not None:
             wanted = {

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from recallbed.chat_models.base import Cause, Failure, Usage, reason_in, short_reason
+from recallbed.chat_models.passthrough import AssistantMessage
 from recallbed.chat_models.structured import RawReply
 
 # Finish reasons of a complete reply: `stop` of OpenAI and most others; the rest of Together, TGI,
 # SGLang and gateways to Bedrock and Cohere.
 WHOLE = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"})
+_CALLS_TOOLS = frozenset({"tool_calls", "tool_use", "function_call"})
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "content_filtered", "safety", "refusal"})
 _MAY_PASS = frozenset({"error", "abort", "insufficient_system_resource"})
@@ -42,12 +44,16 @@ class Trouble:
 
 
 def read_completion(
-    body: bytes, shown: Callable[[str], str], estimate: Callable[[str], Usage]
+    body: bytes,
+    shown: Callable[[str], str],
+    estimate: Callable[[str], Usage],
+    passthrough: bool = False,
 ) -> tuple[RawReply | Trouble, Usage]:
     """Parse the body of a chat completion: the reply or trouble, and its usage.
 
     Only a reply with a normal finish reason (WHOLE) is accepted. `shown` masks the key in a text;
-    `estimate` gives the usage of a reply that reports none.
+    `estimate` gives the usage of a reply that reports none. With `passthrough` the message may call
+    tools, and the text of the reply is the message as JSON.
     """
     try:
         completion = json.loads(body)
@@ -60,10 +66,15 @@ def read_completion(
     text, refusal = _content(_part(message, "content"))
     if not isinstance(message, Mapping) or text is None:
         reason = reason_in(completion) or "is the base URL right?"
-        line = short_reason(shown(f"the reply is no chat completion ({reason})"))
-        failure = Failure(Cause.SERVER_ERROR, line, usage=reported or Usage())
-        return Trouble(failure, again=True), reported or estimate("")
-    usage = reported or estimate(text)
+        return _unreadable(shown(f"the reply is no chat completion ({reason})"), reported, estimate)
+    passed = AssistantMessage(None)
+    if passthrough:
+        content = None if message.get("content") is None else text
+        found = AssistantMessage.of({**message, "content": content})
+        if found is None:
+            return _unreadable("the tool calls of the reply cannot be read", reported, estimate)
+        passed = found.map_text(shown)
+    usage = reported or estimate(text + "".join(call.arguments for call in passed.tool_calls))
     text = shown(text)
     refusal = _part(message, "refusal") or refusal
     finish = _part(choice, "finish_reason")
@@ -78,14 +89,21 @@ def read_completion(
         return trouble(Cause.REFUSED, str(refusal))
     if end in _FILTERED:
         return trouble(Cause.REFUSED, f"stopped by a content filter (finish_reason {end})")
-    if end not in WHOLE:
+    if end not in WHOLE and not (passed.tool_calls and end in _CALLS_TOOLS):
         reason = reason_in(choice) or reason_in(completion)
         line = f"the reply does not end by a normal stop (finish_reason {finish or 'missing'})"
         line += f": {reason}" if reason else ""
         return trouble(Cause.SERVER_ERROR, line, again=end in _MAY_PASS)
-    if not text.strip():
+    if not (text.strip() or passed.tool_calls):
         return trouble(Cause.EMPTY, f"no text came (finish_reason {end})")
-    return RawReply(text, usage), usage
+    return RawReply(json.dumps(passed.to_json()) if passthrough else text, usage), usage
+
+
+def _unreadable(
+    line: str, reported: Usage | None, estimate: Callable[[str], Usage]
+) -> tuple[Trouble, Usage]:
+    failure = Failure(Cause.SERVER_ERROR, short_reason(line), usage=reported or Usage())
+    return Trouble(failure, again=True), reported or estimate("")
 
 
 def _part(whole: Any, name: str) -> Any:

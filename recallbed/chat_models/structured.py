@@ -25,6 +25,7 @@ from recallbed.chat_models.base import (
     Usage,
     short_reason,
 )
+from recallbed.chat_models.passthrough import AssistantMessage
 from recallbed.harness.input_text import clean_text
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """A complete reply as it was received, neither truncated nor empty."""
+    """A complete reply as it was received, neither truncated nor empty.
+
+    The text of a reply to a passthrough is the message as JSON.
+    """
 
     text: str
     usage: Usage
@@ -81,6 +85,8 @@ def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> 
         answer = yield Ask(request.messages, None)
         if isinstance(answer, Failure):
             return _cleaned(answer)
+        if request.passthrough is not None:
+            return _passed_on(answer)
         whole = clean_text(answer.text, repairs)
         text = after_reasoning(whole).strip()
         if not text:
@@ -116,6 +122,23 @@ def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> 
         else:
             return failure
     raise AssertionError("the last rung answers")
+
+
+def _passed_on(answer: RawReply) -> Reply | Failure:
+    """The reply to a passthrough, whose text is a message in OpenAI's JSON."""
+    repairs: Counter[str] = Counter()
+    whole = AssistantMessage.of(json.loads(answer.text))
+    assert whole is not None, "made by AssistantMessage.to_json"
+    message = whole.map_text(lambda text: clean_text(text, repairs)).without_reasoning()
+    if message.is_empty:
+        return Failure(Cause.EMPTY, "reasoning and no answer", whole.content or "", answer.usage)
+    return Reply(
+        message.content or "",
+        usage=answer.usage,
+        from_cache=answer.from_cache,
+        repairs=repairs,
+        message=message,
+    )
 
 
 def replied(
