@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.kit import HANG, ROOT
 
 JSON = Any
 ECHO = (
@@ -321,3 +326,25 @@ def scripted_server(
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def kill_when(
+    server: ScriptedServer, when: Callable[[Call], bool], module: str, *words: object
+) -> None:
+    """Run a command in a process of its own and kill it at the first call for which `when` holds.
+
+    `server.calls` then holds the calls of the killed process, and all later ones are `perfect`.
+    """
+    child: list[subprocess.Popen[bytes]] = []
+
+    def kill(call: Call) -> str:
+        if when(call) and child[0].poll() is None:
+            child[0].kill()
+        return "perfect"
+
+    server.calls.clear()
+    server.choose = kill
+    command = [sys.executable, "-m", module, *map(str, words)]
+    child.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
+    assert child[0].wait(HANG) == -signal.SIGKILL
+    server.choose = lambda call: "perfect"

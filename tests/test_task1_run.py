@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from task1.run import app
 from tests import kit
 from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
 from tests.memory_models import by_hash
-from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.scripted_server import ScriptedServer, kill_when, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
@@ -36,6 +34,20 @@ SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 
 
 run = partial(kit.run, app)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(by_hash) as script:
+        yield script
+
+
+def chat(server: ScriptedServer, replies: object) -> tuple[object, ...]:
+    return (*MODEL, "--base-url", server.url, "--replies", replies)
+
+
+def options(system: str, data: Path, out: Path) -> tuple[object, ...]:
+    return ("--system", system, "--data", data, "--out", out)
 
 
 def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
@@ -90,15 +102,15 @@ def operations_of(value: Sequence[Any]) -> list[Operation]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_path: Path) -> None:
-    """What it did leads to what it says, and both are what the store holds."""
+def test_every_system_reads_real_dialogues(
+    system: str, alpsbench: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    """The operations lead to the predictions, and both are what the store holds."""
     out = tmp_path / "run"
-    with scripted_server(by_hash) as server:
-        told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
-        result = run(
-            *("--system", system, "--data", alpsbench, "--limit", 20, "--out", out, "--json"), *told
-        )
-    assert result.exit_code == 0, result.output
+    words = options(system, alpsbench, out)
+    result = run(
+        *words, "--limit", 20, "--json", *chat(server, tmp_path / "replies.sqlite"), code=0
+    )
     rows, predicted = rows_of(out), rows_of(out, "predictions.jsonl")
     asked = list(read_inputs(alpsbench, "dev", track("task1"), 20).rows)
     assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted] == asked
@@ -123,9 +135,8 @@ def test_every_system_reads_real_dialogues(system: str, alpsbench: Path, tmp_pat
     assert read.malformed.count == 0
     assert all(row.value and row.value.left_out == 0 for row in read.predictions)
     assert all(item.text for row in read.predictions if row.value for item in row.value.items)
-    asks = system == "mem0"
-    assert bool(server.calls) == bool(summary["calls"]) == asks
-    if asks:
+    assert bool(server.calls) == bool(summary["calls"]) == (system == "mem0")
+    if system == "mem0":
         # Of a memory that is new and then reworded, or taken back, no more is stored than that.
         assert {a for a, n in summary["operations"].items() if n} == {"ADD", "NOOP"}
         assert 0 < summary["unknown_labels"] < summary["calls"]
@@ -145,7 +156,7 @@ def test_without_a_model_the_sample_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert (summary["chat_models"], summary["calls"], summary["cost"]) == ([], 0, 0)
     assert summary["predictions"] == summary["data"]["rows"] > 100
     before = {name: (folder / name).read_bytes() for name in KEPT}
-    assert run("--system", "turns").exit_code == 0  # the same run, taken up without asking
+    run("--system", "turns", code=0)  # the same run, resumed without asking
     assert {name: (folder / name).read_bytes() for name in KEPT} == before
 
 
@@ -154,27 +165,15 @@ def test_every_label_but_unmapped_is_asked() -> None:
 
 
 def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_path: Path) -> None:
-    data = release(
-        tmp_path / "release",
-        [
-            [
-                "Convert 12 inches to centimetres",
-                "Sort these numbers: 4 1 3",
-                "My old cat chases the dog, and both are my pets",
-                "Thanks",
-                "Thanks",
-            ],
-            [],
-            ["  "],
-            ["Only this, about my job"],
-        ],
-    )
+    pets = "My old cat chases the dog, and both are my pets"
+    turns = ["Convert 12 inches to centimetres", "Sort these numbers: 4 1 3", pets]
+    dialogues = [[*turns, "Thanks", "Thanks"], [], ["  "], ["Only this, about my job"]]
     out = tmp_path / "run"
-    words = ("--system", "extractive", "--data", data, "--out", out)
-    assert run(*words, "--system-set", "top=1").exit_code == 0
+    words = options("extractive", release(tmp_path / "release", dialogues), out)
+    run(*words, "--system-set", "top=1", code=0)
     found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
     assert [[item["value"] for item in items] for items in found] == [
-        ["My old cat chases the dog, and both are my pets"],
+        [pets],
         [],
         [],
         ["Only this, about my job"],
@@ -183,7 +182,7 @@ def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_pat
     assert chosen["label"] == "Possessions/Pet"
     assert (chosen["memory_id"], chosen["type"]) == ("m1", "direct")
     assert chosen["evidence"]["utterance_index"] == [2]
-    assert run(*words, "--overwrite", "--system-set", "top=9").exit_code == 0
+    run(*words, "--overwrite", "--system-set", "top=9", code=0)
     found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
     # Once each, in the order of the dialogue.
     assert [item["evidence"]["utterance_index"] for item in found[0]] == [[0], [1], [2], [3]]
@@ -192,8 +191,7 @@ def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_pat
 def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
     data = release(tmp_path / "release", [["b", "a", "c"]])
     out = tmp_path / "run"
-    told = ("--retriever", "constant", "--data", data, "--out", out)
-    assert run("--system", "extractive", *told).exit_code == 0
+    run(*options("extractive", data, out), "--retriever", "constant", code=0)
     [row] = rows_of(out, "predictions.jsonl")
     assert [item["value"] for item in row["memory_items"]] == ["b", "a"]
     assert {item["label"] for item in row["memory_items"]} == {next(iter(QUERIES))}
@@ -202,44 +200,27 @@ def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
 # --- stopped and taken up again -----------------------------------------------------------------
 
 
-def kill_at(moment: int, module: str, server: ScriptedServer, *words: object) -> None:
-    """Kill a command of its own process when the server gets the call of this number."""
-    child: list[subprocess.Popen[bytes]] = []
-
-    def kill(call: Call) -> str:
-        if len(server.calls) >= moment and child[0].poll() is None:
-            child[0].send_signal(signal.SIGKILL)
-        return "perfect"
-
-    server.calls.clear()
-    server.choose = kill
-    command = [sys.executable, "-m", module, *map(str, words)]
-    child.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
-    assert child[0].wait() == -signal.SIGKILL
-
-
 @pytest.mark.parametrize("moment", [1, 30])
-def test_killed_by_the_server_and_resumed(moment: int, alpsbench: Path, tmp_path: Path) -> None:
+def test_killed_by_the_server_and_resumed(
+    moment: int, alpsbench: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """No call whose reply was stored is repeated, no memory is lost, all bytes are equal."""
-    words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 4)
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    replies = tmp_path / "broken.sqlite"
-    with scripted_server(by_hash) as server:
-        told = (*words, "--base-url", server.url)
-        assert run(*told, "--out", whole, "--replies", tmp_path / "whole.sqlite").exit_code == 0
-        every = len(server.calls)
-        assert every > moment + 4
-        again = (*told, "--out", broken, "--replies", replies)
-        kill_at(moment, "task1.run", server, *again)
-        done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
-        assert len(done) < 20
-        assert not (broken / "predictions.jsonl").exists()
-        stored = len(ReplyCache(replies)) if replies.exists() else 0
-        if moment > 8:  # the four under way may be lost, and no others
-            assert stored >= moment - 4
-        server.calls.clear()
-        run(*again, "--resume", code=0)
-        assert len(server.calls) == every - stored
+    whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "broken.sqlite"
+    more = ("--limit", 20, "--in-flight", 4)
+    run(*options("mem0", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
+    every = len(server.calls)
+    assert every > moment + 4
+    again = (*options("mem0", alpsbench, broken), *more, *chat(server, replies))
+    kill_when(server, lambda call: len(server.calls) >= moment, "task1.run", *again)
+    done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
+    assert len(done) < 20
+    assert not (broken / "predictions.jsonl").exists()
+    stored = len(ReplyCache(replies)) if replies.exists() else 0
+    if moment > 8:  # the four under way may be lost, and no others
+        assert stored >= moment - 4
+    server.calls.clear()
+    run(*again, "--resume", code=0)
+    assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     store = MemoryStore(broken / "memory.sqlite")
@@ -263,8 +244,7 @@ def test_a_row_not_kept_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data = release(tmp_path / "release", [[f"I own {i} cups", "and a cup"] for i in range(5)])
     monkeypatch.setenv("DIES_ONCE", str(tmp_path / "mark"))
     out = tmp_path / "run"
-    system = "tests.test_task1_run:DiesOnce"
-    words = ("--system", system, "--data", data, "--out", out, "--in-flight", 1)
+    words = (*options("tests.test_task1_run:DiesOnce", data, out), "--in-flight", 1)
     kit.python("-m", "task1.run", *words, cwd=ROOT, code=-signal.SIGKILL)
     assert [row["item"] for row in rows_of(out)] == ["s0__0", "s1__1"]
     before = MemoryStore(out / "memory.sqlite")
@@ -279,13 +259,13 @@ def test_a_row_not_kept_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [entry.operation.action for entry in history] == [Action.ADD, Action.ADD]
 
 
-def test_rows_do_not_hang_on_how_many_are_under_way(alpsbench: Path, tmp_path: Path) -> None:
+def test_rows_do_not_depend_on_in_flight(
+    alpsbench: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     outs = [tmp_path / "one", tmp_path / "many"]
-    with scripted_server(by_hash) as server:
-        for out, count in zip(outs, (1, 8), strict=True):
-            told = ("--base-url", server.url, "--replies", "none", *MODEL, "--in-flight", count)
-            words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, "--out", out)
-            assert run(*words, *told).exit_code == 0
+    for out, count in zip(outs, (1, 8), strict=True):
+        more = ("--limit", 20, "--in-flight", count, *chat(server, "none"))
+        run(*options("mem0", alpsbench, out), *more, code=0)
     for name in KEPT:
         assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes(), name
 
@@ -297,39 +277,32 @@ def few(tmp_path: Path) -> Path:
     return release(tmp_path / "release", [[f"I keep {i} bees", f"and {i} hens"] for i in range(6)])
 
 
-def test_failures_are_counted_by_cause_and_tried_again(tmp_path: Path) -> None:
-    out, data = tmp_path / "run", few(tmp_path)
-    words = ("--system", "mem0", "--data", data, "--out", out, *MODEL, "--replies", "none")
-
-    def refuses_bees(call: Call) -> str:
-        return "refusal" if "I keep 3 bees" in call.prompt else "perfect"
-
-    with scripted_server(by_hash, refuses_bees) as server:
-        result = run(*words, "--base-url", server.url, "--json", code=0)
-        summary = json.loads(result.stdout)
-        failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
-        assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
-        assert summary["predictions"] == len(rows_of(out, "predictions.jsonl")) == 5
-        assert "failed: refused (reason: I would rather not.): 1" in result.stderr
-        assert rows_of(out)[3]["result"] is None
-        assert MemoryStore(out / "memory.sqlite").memories("s3__3") == []
-        server.choose = lambda call: "perfect"
-        server.calls.clear()
-        assert run(*words, "--base-url", server.url, "--retry-failed").exit_code == 0
-        assert all("I keep 3 bees" in prompt or "3 hens" in prompt for prompt in server.prompts())
+def test_failures_are_counted_by_cause_and_retried(server: ScriptedServer, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = (*options("mem0", few(tmp_path), out), *chat(server, "none"))
+    server.choose = lambda call: "refusal" if "I keep 3 bees" in call.prompt else "perfect"
+    result = run(*words, "--json", code=0)
+    summary = json.loads(result.stdout)
+    failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
+    assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
+    assert summary["predictions"] == len(rows_of(out, "predictions.jsonl")) == 5
+    assert "failed: refused (reason: I would rather not.): 1" in result.stderr
+    assert rows_of(out)[3]["result"] is None
+    assert MemoryStore(out / "memory.sqlite").memories("s3__3") == []
+    server.choose = lambda call: "perfect"
+    server.calls.clear()
+    run(*words, "--retry-failed", code=0)
+    assert all("I keep 3 bees" in prompt or "3 hens" in prompt for prompt in server.prompts())
     assert summary_of(out)["rows"] == {"attempted": 6, "done": 6, "failed": {}, "reasons": {}}
     assert [row["benchmark_id"] for row in rows_of(out, "predictions.jsonl")] == [
         f"s{i}__{i}" for i in range(6)
     ]
 
 
-def test_a_run_of_failures_alone_is_an_error(tmp_path: Path) -> None:
-    with scripted_server(by_hash, "no json") as server:
-        result = run(
-            *("--system", "mem0", "--data", few(tmp_path), "--out", tmp_path / "run", *MODEL),
-            *("--base-url", server.url, "--replies", "none"),
-        )
-    assert result.exit_code == 2
+def test_a_run_of_failures_alone_is_an_error(server: ScriptedServer, tmp_path: Path) -> None:
+    server.choose = lambda call: "no json"
+    words = (*options("mem0", few(tmp_path), tmp_path / "run"), *chat(server, "none"))
+    result = run(*words, code=2)
     assert "not one of 6 rows could be done (no JSON in the reply: 6)" in result.stderr
     assert rows_of(tmp_path / "run", "predictions.jsonl") == []
 
@@ -347,8 +320,7 @@ class Crashes(Turns):
 
 def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ("--system", "tests.test_task1_run:Crashes", "--data", few(tmp_path), "--out", out)
-    run(*words, code=0)
+    run(*options("tests.test_task1_run:Crashes", few(tmp_path), out), code=0)
     failed = summary_of(out)["rows"]["failed"]
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     line = 1 + lines.index('            raise KeyError("a fault\\nof its own")')
@@ -358,55 +330,42 @@ def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> N
     assert first["memory_items"][0]["value"] == "half a pair: \ufffd"  # or it couldn't be written
 
 
-def test_a_budget_stops_the_run_so_that_it_can_go_on(tmp_path: Path) -> None:
-    out, data = tmp_path / "run", few(tmp_path)
-    with scripted_server(by_hash) as server:
-        words = (
-            *("--system", "mem0", "--data", data, "--out", out, *MODEL),
-            *("--base-url", server.url, "--replies", tmp_path / "replies", "--in-flight", 1),
-            *("--system-set", "reply_tokens=500"),
-        )
-        [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
-        one = (plan["tokens_in"] + plan["tokens_out"]) // 6
-        one_line_error(
-            run(*words, "--max-tokens-total", one + 150), "budget reached", after_notes=True
-        )
-        sent = len(server.calls)
-        assert 0 < sent < 12
-        assert 0 < len(rows_of(out)) < 6
-        assert run(*words, "--resume").exit_code == 0
-        # Six extractions; of two facts a dialogue the second alone has to be decided on.
-        assert len(server.calls) == 12
-    assert summary_of(out)["calls"] == 12
+def test_a_run_that_the_budget_stops_can_be_resumed(server: ScriptedServer, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    more = ("--in-flight", 1, "--system-set", "reply_tokens=500")
+    words = (*options("mem0", few(tmp_path), out), *chat(server, tmp_path / "replies"), *more)
+    [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
+    enough = (plan["tokens_in"] + plan["tokens_out"]) // 6 + 150
+    stopped = run(*words, "--max-tokens-total", enough)
+    one_line_error(stopped, "budget reached", after_notes=True)
+    assert 0 < len(server.calls) < 12
+    assert 0 < len(rows_of(out)) < 6
+    run(*words, "--resume", code=0)
+    # Six extractions; of two facts a dialogue the second alone has to be decided on.
+    assert summary_of(out)["calls"] == len(server.calls) == 12
 
 
-def test_a_dry_run_tells_calls_tokens_and_cost_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_reports_calls_tokens_and_cost(server: ScriptedServer, tmp_path: Path) -> None:
     out, prices = tmp_path / "run", tmp_path / "prices.json"
     prices.write_text('{"scripted": {"in": 1.0, "out": 2.0}}')
-    with scripted_server(by_hash) as server:
-        words = (
-            *("--system", "mem0", "--data", few(tmp_path), "--out", out, *MODEL),
-            *("--base-url", server.url, "--replies", tmp_path / "replies", "--prices", prices),
-        )
-        planned = run(*words, "--dry-run", "--json", code=0)
-        [plan] = json.loads(planned.stdout).values()
-        assert (plan["calls"], plan["stored"]) == (6, 0)
-        assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
-        assert not server.calls
-        assert not out.exists()
-        assert run(*words).exit_code == 0
-        summary = summary_of(out)
-        assert summary["cost"] == pytest.approx(
-            (summary["tokens_in"] + 2 * summary["tokens_out"]) / 1e6
-        )
-        told = run(*words, "--dry-run")
-        assert "0 calls, 12 stored, 0 tokens in, at most 0 out, cost at most 0.0000" in told.stdout
+    more = (*chat(server, tmp_path / "replies"), "--prices", prices)
+    words = (*options("mem0", few(tmp_path), out), *more)
+    [plan] = kit.run_json(app, *words, "--dry-run").values()
+    assert (plan["calls"], plan["stored"]) == (6, 0)
+    assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
+    assert not server.calls
+    assert not out.exists()
+    run(*words, code=0)
+    found = summary_of(out)
+    assert found["cost"] == pytest.approx((found["tokens_in"] + 2 * found["tokens_out"]) / 1e6)
+    again = run(*words, "--dry-run").stdout
+    assert "0 calls, 12 stored, 0 tokens in, at most 0 out, cost at most 0.0000" in again
 
 
 def test_the_fingerprint_says_what_differs(tmp_path: Path) -> None:
     out, data = tmp_path / "run", few(tmp_path)
-    words = ("--system", "extractive", "--data", data, "--out", out)
-    assert run(*words).exit_code == 0
+    words = options("extractive", data, out)
+    run(*words, code=0)
     for more, field in (
         (("--system-set", "top=3"), "system.settings.top"),
         (("--retriever", "mine=bm25"), "retriever.label"),
@@ -422,10 +381,10 @@ def test_the_fingerprint_says_what_differs(tmp_path: Path) -> None:
 
 
 def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
-    out, data = tmp_path / "run", few(tmp_path)
-    words = ("--system", "turns", "--data", data, "--out", out)
-    assert run(*words).exit_code == 0
-    assert run(*words, "--limit", 2, "--overwrite").exit_code == 0
+    out = tmp_path / "run"
+    words = options("turns", few(tmp_path), out)
+    run(*words, code=0)
+    run(*words, "--limit", 2, "--overwrite", code=0)
     assert MemoryStore(out / "memory.sqlite").users() == ["s0__0", "s1__1"]
 
 
@@ -465,10 +424,9 @@ def test_data_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     inputs = data / "dev" / "task1" / "model_input.jsonl"
     lines = inputs.read_text().splitlines()
     inputs.write_text("\n".join([*lines, lines[0]]) + "\n")
-    result = run("--system", "turns", "--data", data, "--out", tmp_path / "run")
-    one_line_error(
-        result, "model_input.jsonl:7: benchmark_id `s0__0` appears twice", after_notes=True
-    )
+    result = run(*options("turns", data, tmp_path / "run"))
+    message = "model_input.jsonl:7: benchmark_id `s0__0` appears twice"
+    one_line_error(result, message, after_notes=True)
     result = run("--system", "turns", "--data", data.parent, "--split", "release")
     assert "no model_input.jsonl of task1" in result.stderr
 

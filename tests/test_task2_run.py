@@ -22,30 +22,42 @@ from task2.run import app
 from task2.update import with_official_ids
 from tests import kit
 from tests.kit import one_line_error, write_lines
-from tests.memory_models import by_hash
-from tests.scripted_server import scripted_server
-from tests.test_task1_run import KEPT, MODEL, items_of, kill_at, operations_of, rows_of, summary_of
+from tests.scripted_server import ScriptedServer, kill_when
+from tests.test_task1_run import (
+    KEPT,
+    chat,
+    items_of,
+    operations_of,
+    options,
+    rows_of,
+    server,
+    summary_of,
+)
+
+__all__ = ["server"]
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
 BASELINES = ("copy", "replace", "turns", "gold-memory")
-
-
 run = partial(kit.run, app)
 
 
-def release(folder: Path, memories: Sequence[tuple[str | None, str]], said: Sequence[str]) -> Path:
+def release(root: Path, memories: Sequence[tuple[str | None, str]], turns: Sequence[str]) -> Path:
     """One row: memories (id, text) and the user turns of the new dialogue."""
-    row = {
-        "benchmark_id": "s0",
-        "session_id": "s0",
-        "input": {
-            "old_dialogue": [],
-            "new_dialogue": [{"role": "user", "text": text} for text in said],
-            "memory": [{"memory_id": name, "value": text} for name, text in memories],
-        },
-    }
-    write_lines(folder / "dev" / "task2" / "model_input.jsonl", [row])
-    return folder
+    new = [{"role": "user", "text": text} for text in turns]
+    memory = [{"memory_id": name, "value": text} for name, text in memories]
+    given = {"old_dialogue": [], "new_dialogue": new, "memory": memory}
+    row = {"benchmark_id": "s0", "session_id": "s0", "input": given}
+    write_lines(root / "dev" / "task2" / "model_input.jsonl", [row])
+    return root
+
+
+def updated(
+    system: str, memories: Sequence[tuple[str | None, str]], turns: Sequence[str], folder: Path
+) -> Path:
+    """The folder of a run of `system` on one row."""
+    data = release(folder / "release", memories, turns)
+    run(*options(system, data, folder / "run"), code=0)
+    return folder / "run"
 
 
 def predicted(folder: Path) -> list[tuple[str, str]]:
@@ -55,13 +67,13 @@ def predicted(folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_path: Path) -> None:
+def test_every_system_updates_real_memories(
+    system: str, alpsbench: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """Operations lead from what was given to what is stored, and the ids say what happened."""
     out = tmp_path / "run"
-    with scripted_server(by_hash) as server:
-        told = ("--base-url", server.url, "--replies", tmp_path / "replies.sqlite", *MODEL)
-        result = run(*("--system", system, "--data", alpsbench, "--limit", 20, "--out", out), *told)
-    assert result.exit_code == 0, result.output
+    words = (*options(system, alpsbench, out), "--limit", 20)
+    run(*words, *chat(server, tmp_path / "replies.sqlite"), code=0)
     inputs = read_inputs(alpsbench, "dev", TASK2, 20).rows
     rows, predictions = rows_of(out), rows_of(out, "predictions.jsonl")
     assert [r["item"] for r in rows] == [p["benchmark_id"] for p in predictions] == list(inputs)
@@ -93,18 +105,11 @@ def test_every_system_updates_real_memories(system: str, alpsbench: Path, tmp_pa
     total = sum(len(row.memories) for row in inputs.values())
     actions = Counter(action for row in rows for action in row["result"]["actions"])
     assert {a: n for a, n in summary["actions"].items() if n} == actions
-    assert summary["operations"]["DELETE"] == (
-        0
-        if system == "none"
-        else total - actions[UpdateAction.RETENTION] - actions[UpdateAction.MODIFICATION]
-    )
+    remaining = actions[UpdateAction.RETENTION] + actions[UpdateAction.MODIFICATION]
+    assert summary["operations"]["DELETE"] == (0 if system == "none" else total - remaining)
     if system == "mem0":
         assert all(summary["operations"].values()), summary["operations"]
-        assert {*actions} == {
-            UpdateAction.RETENTION,
-            UpdateAction.MODIFICATION,
-            UpdateAction.ADDITION,
-        }
+        assert {*actions} == {*UpdateAction}
         assert summary["unknown_labels"]
     if system == "copy":
         assert actions == {UpdateAction.RETENTION: total}
@@ -154,15 +159,12 @@ def test_the_ids_tell_retention_modification_and_addition() -> None:
 def test_an_addition_takes_no_id_that_was_given() -> None:
     given = {"m1": MemoryItem("a", "m_new_1"), "m2": MemoryItem("b", "m_new_3")}
     now = [MemoryItem("a", "m1"), *(MemoryItem(text, f"m{n}") for n, text in enumerate("cd", 3))]
-    assert [item.id for item, _ in with_official_ids(given, now)] == [
-        "m_new_1",
-        "m_new_2",
-        "m_new_4",
-    ]
+    found = [item.id for item, _ in with_official_ids(given, now)]
+    assert found == ["m_new_1", "m_new_2", "m_new_4"]
 
 
 @pytest.mark.parametrize(
-    ("ids", "said"),
+    ("ids", "kept"),
     [
         (("m2", "m1"), ("m2", "m1")),  # not as systems number them
         ((None, "m1"), ("m1", "m1")),  # missing: the number
@@ -170,13 +172,11 @@ def test_an_addition_takes_no_id_that_was_given() -> None:
         (("", "  "), ("m1", "  ")),
     ],
 )
-def test_whatever_ids_a_file_has_the_memories_are_kept_apart(
-    ids: Sequence[str | None], said: Sequence[str], tmp_path: Path
+def test_memories_with_any_ids_are_kept_apart(
+    ids: Sequence[str | None], kept: Sequence[str], tmp_path: Path
 ) -> None:
-    data = release(tmp_path / "release", list(zip(ids, ("tea", "coffee"), strict=True)), ["hello"])
-    out = tmp_path / "run"
-    assert run("--system", "copy", "--data", data, "--out", out).exit_code == 0
-    assert predicted(out) == list(zip(said, ("tea", "coffee"), strict=True))
+    out = updated("copy", list(zip(ids, ("tea", "coffee"), strict=True)), ["hello"], tmp_path)
+    assert predicted(out) == list(zip(kept, ("tea", "coffee"), strict=True))
     [row] = rows_of(out)
     assert row["result"]["given"] == list(ids)
 
@@ -202,15 +202,9 @@ class Undecided(StoredSystem):
 
 def test_a_system_of_ones_own_may_do_as_it_likes(tmp_path: Path) -> None:
     memories = [("m5", "old"), ("m4", "older"), ("m6", "oldest")]
-    data = release(tmp_path / "release", memories, ["something new"])
-    out = tmp_path / "run"
-    words = ("--system", "tests.test_task2_run:Undecided", "--data", data, "--out", out)
-    assert run(*words).exit_code == 0
-    assert predicted(out) == [
-        ("m4_updated", "twice"),
-        ("m6", "oldest"),
-        ("m_new_1", "something new"),
-    ]
+    out = updated("tests.test_task2_run:Undecided", memories, ["something new"], tmp_path)
+    kept = [("m4_updated", "twice"), ("m6", "oldest"), ("m_new_1", "something new")]
+    assert predicted(out) == kept
     assert summary_of(out)["operations"] == {"ADD": 2, "UPDATE": 2, "DELETE": 2, "NOOP": 0}
 
 
@@ -220,14 +214,8 @@ def test_a_system_of_ones_own_may_do_as_it_likes(tmp_path: Path) -> None:
 def test_replace_puts_the_nearest_turn_in_the_place_of_the_nearest_memory(tmp_path: Path) -> None:
     memories = [("m1", "Drinks green tea"), ("m2", "Plays the old piano"), ("m3", "Has a cat")]
     said = ["What is 7 times 8?", "I sold the old piano, I play no piano", "Tea is nice"]
-    data = release(tmp_path / "release", memories, said)
-    out = tmp_path / "run"
-    assert run("--system", "replace", "--data", data, "--out", out).exit_code == 0
-    assert predicted(out) == [
-        ("m1", "Drinks green tea"),
-        ("m2_updated", said[1]),
-        ("m3", "Has a cat"),
-    ]
+    out = updated("replace", memories, said, tmp_path)
+    assert predicted(out) == [memories[0], ("m2_updated", said[1]), memories[2]]
     [row] = rows_of(out)
     [operation] = row["result"]["operations"]
     assert (operation["action"], operation["before"]["value"]) == ("UPDATE", "Plays the old piano")
@@ -245,43 +233,36 @@ def test_replace_puts_the_nearest_turn_in_the_place_of_the_nearest_memory(tmp_pa
     ],
 )
 def test_replace_where_there_is_little_to_choose(
-    memories: Sequence[tuple[str, str]],
-    said: Sequence[str],
-    expected: Sequence[tuple[str, str]],
-    tmp_path: Path,
+    memories: list[tuple[str, str]], said: list[str], expected: object, tmp_path: Path
 ) -> None:
-    data = release(tmp_path / "release", memories, said)
-    out = tmp_path / "run"
-    assert run("--system", "replace", "--data", data, "--out", out).exit_code == 0
-    assert predicted(out) == expected
+    assert predicted(updated("replace", memories, said, tmp_path)) == expected
 
 
 # --- stopped and taken up again -------------------------------------------------------------------
 
 
-def test_killed_amid_decisions_and_resumed(alpsbench: Path, tmp_path: Path) -> None:
+def test_killed_amid_decisions_and_resumed(
+    alpsbench: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """What was given isn't given twice, and nothing that the dialogue changed is changed twice."""
-    words = ("--system", "mem0", "--data", alpsbench, "--limit", 20, *MODEL, "--in-flight", 3)
     whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "replies.sqlite"
-    with scripted_server(by_hash) as server:
-        told = (*words, "--base-url", server.url)
-        assert run(*told, "--out", whole, "--replies", tmp_path / "other.sqlite").exit_code == 0
-        every = len(server.calls)
-        again = (*told, "--out", broken, "--replies", replies)
-        kill_at(33, "task2.run", server, *again)
-        stored = len(ReplyCache(replies))
-        server.calls.clear()
-        run(*again, "--resume", code=0)
-        assert len(server.calls) == every - stored
+    more = ("--limit", 20, "--in-flight", 3)
+    run(*options("mem0", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
+    every = len(server.calls)
+    again = (*options("mem0", alpsbench, broken), *more, *chat(server, replies))
+    kill_when(server, lambda call: len(server.calls) >= 33, "task2.run", *again)
+    stored = len(ReplyCache(replies))
+    server.calls.clear()
+    run(*again, "--resume", code=0)
+    assert len(server.calls) == every - stored
     for name in KEPT:
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     kept, resumed = MemoryStore(whole / "memory.sqlite"), MemoryStore(broken / "memory.sqlite")
     assert kept.users() == resumed.users()
     for user in kept.users():
         assert kept.memories(user) == resumed.memories(user)
-        assert [entry.operation for entry in kept.history(user)] == [
-            entry.operation for entry in resumed.history(user)
-        ]
+        one, other = ([entry.operation for entry in s.history(user)] for s in (kept, resumed))
+        assert one == other
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,9 @@
 """Task 4: every system on real histories, no gold in sight, and what answers come to."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -35,8 +31,8 @@ from task4.gold_search import (
 from task4.questions import questions_of, read_task4
 from task4.utilization import gold_memories
 from tests import kit
-from tests.kit import ROOT, one_line_error, read_lines, write_lines
-from tests.scripted_server import Call, scripted_server
+from tests.kit import one_line_error, read_lines, write_lines
+from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
@@ -67,18 +63,24 @@ def fact(number: int, text: str) -> dict[str, Any]:
 
 
 run = partial(kit.run, run_command.app)
-
-
 score = partial(kit.run, score_command.app)
+scored = partial(kit.run_json, score_command.app)
 
 
-def scored(*words: Any) -> Any:
-    result = score(*words, "--json", code=0)
-    return json.loads(result.stdout)
-
-
-def told(server: Any, folder: Path) -> list[Any]:
+def shared(server: ScriptedServer, folder: Path) -> list[Any]:
     return ["--base-url", server.url, "--replies", folder / "replies.sqlite"]
+
+
+def options(system: str, data: Path, folder: Path, server: Any = None) -> list[Any]:
+    """A run in `folder / "run"`; with a server it has a chat model."""
+    chat = ["--chat-model", "openai:m", *shared(server, folder)] if server else []
+    return ["--system", system, "--data", data, "--out", folder / "run", *chat]
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(answers) as script:
+        yield script
 
 
 # --- an invented release ---
@@ -158,40 +160,26 @@ def dev(alpsbench: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_answers_real_questions(system: str, dev: Path, tmp_path: Path) -> None:
+def test_every_system_answers_real_questions(
+    system: str, dev: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """Twenty-five real rows of all abilities; official rows come out, and can be scored."""
     out = tmp_path / "run"
-    with scripted_server(answers) as server:
-        words = ["--system", system, "--data", dev, "--out", out]
-        model = ["--chat-model", "openai:scripted", *told(server, tmp_path)]
-        result = run(*words, *model, "--json", code=0)
-        rows, predicted = read_lines(out / "rows.jsonl"), read_lines(out / "predictions.jsonl")
-        asked = read_task4(dev, "dev").rows
-        assert len(asked) == 25
-        assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted]
-        assert [row["item"] for row in rows] == list(asked)
-        assert not any(row["error"] for row in rows)
-        for row in predicted:
-            ids = [one["query_id"] for one in row["responses"]]
-            assert ids == [query.query_id for query in asked[row["benchmark_id"]].queries]
-            assert {tuple(one) for one in row["responses"]} == {
-                ("query_id", "response", "used_memory_fact")
-            }
-        summary = json.loads(result.stdout)
-        assert {a: one["answered"] for a, one in summary["answers"].items()} == {
-            **{f"ability{n}": 5 for n in range(1, 5)},
-            "ability5": 25,
-        }
-        found = scored(
-            out,
-            "--data",
-            dev,
-            "--judge-model",
-            "openai:judge",
-            "--out",
-            tmp_path / "verdicts",
-            *told(server, tmp_path),
-        )
+    summary = kit.run_json(run_command.app, *options(system, dev, tmp_path, server))
+    rows, predicted = read_lines(out / "rows.jsonl"), read_lines(out / "predictions.jsonl")
+    asked = read_task4(dev, "dev").rows
+    assert len(asked) == 25
+    assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted]
+    assert [row["item"] for row in rows] == list(asked)
+    assert not any(row["error"] for row in rows)
+    for row in predicted:
+        ids = [one["query_id"] for one in row["responses"]]
+        assert ids == [query.query_id for query in asked[row["benchmark_id"]].queries]
+        keys = {tuple(one) for one in row["responses"]}
+        assert keys == {("query_id", "response", "used_memory_fact")}
+    answered = {a: one["answered"] for a, one in summary["answers"].items()}
+    assert answered == {**{f"ability{n}": 5 for n in range(1, 5)}, "ability5": 25}
+    found = scored(out, "--data", dev, *judge(server, tmp_path))
     judged = sum(one["judge"]["judged"] for one in found["dimensions"].values())
     assert judged == 45
     retrieval = found["retrieval"]
@@ -227,20 +215,8 @@ def texts(value: Any) -> Iterable[str]:
 def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) -> None:
     """A spy on all of the dev rows of persona awareness, whose input carries the gold."""
     Spy.seen.clear()
-    user = ""
-    run(
-        "--system",
-        "memory_systems.testing:Spy",
-        "--data",
-        alpsbench,
-        "--ability",
-        1,
-        "--out",
-        tmp_path / "run",
-        "--in-flight",
-        1,
-        code=0,
-    )
+    user, spy = "", options("memory_systems.testing:Spy", alpsbench, tmp_path)
+    run(*spy, "--ability", 1, "--in-flight", 1, code=0)
     rows = read_task4(alpsbench, "dev", (1,), with_gold=True).rows
     assert {name for name, _ in Spy.seen} == {"open", "ingest", "respond"}
     seen: dict[str, str] = {}
@@ -254,8 +230,9 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
         assert row.gold.selected.text not in seen[name] or any(
             row.gold.selected.text in text for text in rightly
         )
-    ingested = [given for name, given in Spy.seen if name == "ingest"]
-    assert ingested == [row.history for row in rows.values()]
+    assert [given for name, given in Spy.seen if name == "ingest"] == [
+        row.history for row in rows.values()
+    ]
     assert [given for name, given in Spy.seen if name == "respond"] == [
         query.text for row in rows.values() for query in row.queries
     ]
@@ -263,39 +240,33 @@ def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [one for one in SYSTEMS if one != "gold-memory"])
-def test_nothing_of_the_reference_is_in_a_prompt(system: str, root: Path, tmp_path: Path) -> None:
+def test_nothing_of_the_reference_is_in_a_prompt(
+    system: str, root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """Neither the gold nor the stratum, in what the model, the retriever or the store gets."""
-    with scripted_server(answers) as server:
-        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
-        assert (
-            run("--system", system, "--data", root, "--out", tmp_path / "run", *model).exit_code
-            == 0
-        )
-        prompts = "\n".join(server.prompts())
+    run(*options(system, root, tmp_path, server), code=0)
     kept = (tmp_path / "run" / "rows.jsonl").read_text(encoding="utf-8")
-    assert not re.search("nobody was told|s3cret|Wonders how", prompts + kept)
+    assert not re.search("nobody was told|s3cret|Wonders how", "\n".join([*server.prompts(), kept]))
 
 
-def test_references_are_not_even_opened(root: Path, tmp_path: Path) -> None:
+def test_references_are_not_opened(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """A split without references will do for every system but the control."""
     for file in root.rglob("reference_output.jsonl"):
         file.write_text("not JSON\n")
-    assert run("--system", "extractive", "--data", root, "--out", tmp_path / "run").exit_code == 0
-    with scripted_server(answers) as server:
-        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
-        result = run("--system", "gold-memory", "--data", root, "--out", tmp_path / "gold", *model)
+    run(*options("extractive", root, tmp_path), code=0)
+    result = run(*options("gold-memory", root, tmp_path / "gold", server))
     one_line_error(result, "reference_output.jsonl:1", "not valid JSON")
 
 
-def test_the_control_is_shown_the_gold_memories_and_no_history(root: Path, tmp_path: Path) -> None:
-    with scripted_server(answers) as server:
-        model = ["--chat-model", "openai:m", *told(server, tmp_path)]
-        words = ["--system", "gold-memory", "--data", root, "--out", tmp_path / "run"]
-        assert run(*words, *model).exit_code == 0
-        assert len(server.calls) == 8
-        assert all("nobody was told" in prompt for prompt in server.prompts())
-        assert all("Wonders how" in prompt for prompt in server.prompts())
-        assert not any("by the window" in prompt for prompt in server.prompts())
+def test_the_control_gets_gold_and_no_history(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    run(*options("gold-memory", root, tmp_path, server), code=0)
+    assert len(server.calls) == 8
+    for prompt in server.prompts():
+        assert "nobody was told" in prompt
+        assert "Wonders how" in prompt
+        assert "by the window" not in prompt
 
 
 class Pretender(Turns):
@@ -309,22 +280,12 @@ class Pretender(Turns):
 
 
 def test_a_class_of_anyones_is_never_given_gold(root: Path, tmp_path: Path) -> None:
-    words = ["--data", root, "--out", tmp_path / "run"]
-    assert run("--system", "tests.test_task4:Pretender", *words).exit_code == 0
+    run(*options("tests.test_task4:Pretender", root, tmp_path), code=0)
 
 
 def test_a_history_is_read_once_for_all_its_questions(root: Path, tmp_path: Path) -> None:
     Spy.seen.clear()
-    run(
-        "--system",
-        "memory_systems.testing:Spy",
-        "--data",
-        root,
-        "--ability",
-        5,
-        "--out",
-        tmp_path / "run",
-    )
+    run(*options("memory_systems.testing:Spy", root, tmp_path), "--ability", 5, code=0)
     assert [name for name, _ in Spy.seen].count("ingest") == 1
     assert [name for name, _ in Spy.seen].count("respond") == 3
 
@@ -340,108 +301,46 @@ class Moody(Turns):
 
 def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_path: Path) -> None:
     """Failures are counted by cause; a row without any answer is a failed row."""
-    out = tmp_path / "run"
-    result = run("--system", "tests.test_task4:Moody", "--data", root, "--out", out, "--json")
+    result = run(*options("tests.test_task4:Moody", root, tmp_path), "--json")
     summary = json.loads(result.stdout)
     failed = {"failed": {"in no mood": 1}, "reasons": {}}
     assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
     assert summary["answers"]["ability5"]["failed"] == {"in no mood": 1}
-    found = scored(out, "--data", root, "--ability", 1, "--ability", 5)
+    found = scored(tmp_path / "run", "--data", root, "--ability", 1, "--ability", 5)
     assert found["dimensions"]["pa"]["causes"]["missing"]["count"] == 1
     assert found["dimensions"]["ei_en"]["answered"] == 2
     assert found["dimensions"]["ei_en"]["retrieval"]["questions"] == 2
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_unbroken_one(root: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_unbroken_one(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """A process killed within a history leaves nothing of it, and no call twice."""
-    held = threading.Event()
-
-    def choose(call: Call) -> str:
-        if not held.is_set() and "dragons of day" in call.prompt:
-            held.set()
-            return "hang"
-        return "perfect"
-
-    with scripted_server(answers, choose) as server:
-        words = [
-            *map(
-                str,
-                [
-                    "--system",
-                    "mem0",
-                    "--data",
-                    root,
-                    "--chat-model",
-                    "openai:m",
-                    "--in-flight",
-                    1,
-                    *told(server, tmp_path),
-                ],
-            )
-        ]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "task4.run", *words, "--out", str(tmp_path / "run")],
-            cwd=ROOT,
-            env=dict(os.environ),
-            stderr=subprocess.DEVNULL,
-        )
-        assert held.wait(300)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kept = read_lines(tmp_path / "run" / "rows.jsonl")
-        assert [row["item"] for row in kept] == [PA, PF, MANNER]
-        hung = len(server.calls)
-        run(*words, "--out", tmp_path / "run", "--resume", code=0)
-        bodies = [json.dumps(call.body, sort_keys=True) for call in server.calls]
-        assert bodies.count(bodies[hung - 1]) == 2
-        assert len(bodies) == len(set(bodies)) + 1  # but for the one that hung
-        assert run(*words, "--out", tmp_path / "other").exit_code == 0
+    words = [*options("mem0", root, tmp_path, server), "--in-flight", 1]
+    kill_when(server, lambda call: "dragons of day" in call.prompt, "task4.run", *words)
+    kept = read_lines(tmp_path / "run" / "rows.jsonl")
+    assert [row["item"] for row in kept] == [PA, PF, MANNER]
+    killed = len(server.calls)
+    run(*words, "--resume", code=0)
+    bodies = [json.dumps(call.body, sort_keys=True) for call in server.calls]
+    assert bodies.count(bodies[killed - 1]) == 2
+    assert len(bodies) == len(set(bodies)) + 1  # all but the one that was killed
+    run(*words, "--out", tmp_path / "other", code=0)
     for name in KEPT:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_a_larger_budget_resumes(root: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    with scripted_server(answers) as server:
-        words = [
-            "--system",
-            "turns",
-            "--data",
-            root,
-            "--chat-model",
-            "openai:m",
-            "--in-flight",
-            1,
-            "--out",
-            out,
-            *told(server, tmp_path),
-        ]
-        plan = json.loads(run(*words, "--dry-run", "--json").stdout)["openai:m"]
-        enough = (plan["tokens_in"] + plan["tokens_out"]) // 8 + 60  # for one call and some more
-        one_line_error(run(*words, "--max-tokens-total", enough), "budget")
-        assert 1 <= len(server.calls) < 8
-        assert run(*words, "--resume").exit_code == 0
-        assert len(server.calls) == 8
-
-
-def test_a_dry_run_tells_the_calls(root: Path, tmp_path: Path) -> None:
-    with scripted_server(answers) as server:
-        words = [
-            "--system",
-            "turns",
-            "--data",
-            root,
-            "--chat-model",
-            "openai:m",
-            "--out",
-            tmp_path / "run",
-            *told(server, tmp_path),
-        ]
-        plan = json.loads(run(*words, "--dry-run", "--json").stdout)
-        assert plan["openai:m"]["calls"] == 8
-        assert not server.calls
+def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
+    words = [*options("turns", root, tmp_path, server), "--in-flight", 1]
+    plan = kit.run_json(run_command.app, *words, "--dry-run")["openai:m"]
+    assert (plan["calls"], server.calls) == (8, [])
     assert not (tmp_path / "run").exists()
+    enough = (plan["tokens_in"] + plan["tokens_out"]) // 8 + 60  # for one call and some more
+    one_line_error(run(*words, "--max-tokens-total", enough), "budget")
+    assert 1 <= len(server.calls) < 8
+    run(*words, "--resume", code=0)
+    assert len(server.calls) == 8
 
 
 @pytest.mark.parametrize(
@@ -465,12 +364,12 @@ def test_a_missing_ability_and_a_repeated_id_are_one_line(root: Path, tmp_path: 
     folder = root / "dev" / "task4_ability4"
     for name in ("model_input.jsonl", "reference_output.jsonl"):
         (folder / name).write_text((folder.with_name("task4_ability3") / name).read_text())
-    words = ["--system", "extractive", "--data", root, "--out", tmp_path / "run"]
+    words = options("extractive", root, tmp_path)
     one_line_error(run(*words), f"`{VRA}` is in ability 3 too")
     for file in folder.iterdir():
         file.unlink()
     one_line_error(run(*words, "--ability", 4), "task4_ability4")
-    assert run(*words).exit_code == 0
+    run(*words, code=0)
 
 
 # --- questions ---
@@ -479,29 +378,8 @@ def test_a_missing_ability_and_a_repeated_id_are_one_line(root: Path, tmp_path: 
 def test_dimensions_of_the_real_questions(alpsbench: Path) -> None:
     """The two kinds of preference by the gold's label, emotional intelligence by language."""
     questions = questions_of(read_task4(alpsbench, "dev", with_gold=True).rows.values())
-    counts = {
-        name: sum(q.dimension == name for q in questions)
-        for name in (
-            "pa",
-            "pf_general",
-            "pf_interaction",
-            "vra",
-            "cf",
-            "ei_en",
-            "ei_cn",
-            "ei_other",
-        )
-    }
-    assert counts == {
-        "pa": 97,
-        "pf_general": 189,
-        "pf_interaction": 44,
-        "vra": 74,
-        "cf": 55,
-        "ei_en": 35,
-        "ei_cn": 40,
-        "ei_other": 0,
-    }
+    known = {"pa": 97, "pf_general": 189, "pf_interaction": 44, "vra": 74, "cf": 55, "ei_en": 35}
+    assert Counter(question.dimension for question in questions) == {**known, "ei_cn": 40}
     for question in questions:
         if question.dimension.startswith("ei"):
             language = {"ei_cn": "chinese", "ei_en": "english"}[question.dimension]
@@ -547,10 +425,8 @@ def test_a_repeated_turn_is_found_at_its_first_position() -> None:
 
 
 def test_a_long_memory_that_holds_all_words_does_not_match() -> None:
-    assert (
-        mutual_overlap(GOLD, f"{GOLD} and twenty other things that nobody would ever ask about")
-        < 0.5
-    )
+    longer = f"{GOLD} and twenty other things that nobody would ever ask about"
+    assert mutual_overlap(GOLD, longer) < 0.5
     assert mutual_overlap(GOLD, GOLD) == 1.0
 
 
@@ -579,18 +455,13 @@ def test_recall_is_defined_where_so_many_were_looked_for(
 # --- scores ---
 
 
-def predictions(path: Path, rows: Iterable[Any]) -> Path:
-    write_lines(path, list(rows))
-    return path
-
-
 def response(name: str, text: Any = "by all means", used: Any = "", n: int = 0) -> dict[str, Any]:
     one = {"query_id": f"{name}:{n}", "response": text, "used_memory_fact": used}
     return {"benchmark_id": name, "responses": [one]}
 
 
 def test_without_a_judge_the_report_names_what_is_missing(root: Path, tmp_path: Path) -> None:
-    path = predictions(tmp_path / "p.jsonl", [response(PA), response(VRA), response(CF)])
+    path = write_lines(tmp_path / "p.jsonl", [response(PA), response(VRA), response(CF)])
     found = scored(path, "--data", root)
     assert [what.split(":")[0] for what in found["missing"]] == [
         "no judge was named",
@@ -620,8 +491,7 @@ def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Pat
         {"responses": []},
         ["x"],
     ]
-    path = predictions(tmp_path / "p.jsonl", rows)
-    found = scored(path, "--data", root)
+    found = scored(write_lines(tmp_path / "p.jsonl", rows), "--data", root)
     counts = {
         name: {cause: t["count"] for cause, t in one["causes"].items() if t["count"]}
         for name, one in found["dimensions"].items()
@@ -643,15 +513,14 @@ def test_every_question_and_every_line_is_counted_once(root: Path, tmp_path: Pat
     assert found["dimensions"]["pf_interaction"]["causes"]["faulty"]["faults"]
 
 
-def judge(server: Any, tmp_path: Path, *more: Any) -> list[Any]:
-    folder = ["--out", tmp_path / "verdicts"]
-    return ["--judge-model", "openai:j", *folder, *told(server, tmp_path), *more]
+def judge(server: ScriptedServer, folder: Path) -> list[Any]:
+    return ["--judge-model", "openai:j", "--out", folder / "verdicts", *shared(server, folder)]
 
 
 def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
     """An outage is neither right nor wrong, and the same command asks again."""
     rows = [response(PA), response(PF, "no"), response(MANNER), response(VRA), response(CF, "no")]
-    path = predictions(tmp_path / "p.jsonl", rows)
+    path = write_lines(tmp_path / "p.jsonl", rows)
 
     def choose(call: Call) -> str:
         return "truncated" if "dragons" in call.prompt else "perfect"
@@ -666,7 +535,7 @@ def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
         assert (found["vra"]["judge"]["judged"], found["vra"]["answered"]) == (0, 1)
         server.choose = lambda call: "perfect"
         server.calls.clear()
-        again = scored(path, "--data", root, *judge(server, tmp_path, "--retry-failed"))
+        again = scored(path, "--data", root, *judge(server, tmp_path), "--retry-failed")
         assert again["dimensions"]["vra"]["judge"]["score"]["mean"] == 1.0
         assert len(server.calls) == 1
     kept = read_lines(tmp_path / "verdicts" / "rows.jsonl")
@@ -674,36 +543,33 @@ def test_unjudged_has_its_own_denominator(root: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_judged_is_no_score(root: Path, tmp_path: Path) -> None:
-    path = predictions(tmp_path / "p.jsonl", [response(PA)])
+    path = write_lines(tmp_path / "p.jsonl", [response(PA)])
     with scripted_server(answers, "refusal") as server:
         result = score(path, "--data", root, *judge(server, tmp_path))
     one_line_error(result, "not one of 1 items could be judged", "refused")
 
 
-def test_a_judge_sees_the_gold_memory_and_the_question(root: Path, tmp_path: Path) -> None:
-    path = predictions(tmp_path / "p.jsonl", [response(PA), response(EI)])
-    with scripted_server(answers) as server:
-        scored(path, "--data", root, *judge(server, tmp_path))
-        assert len(server.calls) == 2
-        for prompt in server.prompts():
-            assert "nobody was told" in prompt
-            assert "Wonders how" in prompt
-            assert "What should I do about the" in prompt
-            assert "s3cret" not in prompt
+def test_a_judge_sees_gold_and_question(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
+    words = [write_lines(tmp_path / "p.jsonl", [response(PA), response(EI)]), "--data", root]
+    dry = score(*words, *judge(server, tmp_path), "--dry-run", "--votes", 3, "--json")
+    assert (json.loads(dry.stdout)["openai:j"]["calls"], server.calls) == (6, [])
+    assert not (tmp_path / "verdicts").exists()
+    scored(*words, *judge(server, tmp_path))
+    assert len(server.calls) == 2
+    for prompt in server.prompts():
+        assert "nobody was told" in prompt
+        assert "Wonders how" in prompt
+        assert "What should I do about the" in prompt
+        assert "s3cret" not in prompt
 
 
-def test_emotional_intelligence_has_grades_and_clusters(root: Path, tmp_path: Path) -> None:
-    """Three answers of one row are one draw: equal means over clusters give Wilson's interval."""
-    path = predictions(tmp_path / "p.jsonl", [response(EI, n=n) for n in range(3)])
-    with scripted_server(answers) as server:
-        found = scored(path, "--data", root, *judge(server, tmp_path))["dimensions"]["ei_en"]
-    grades = found["judge"]["grades"]
-    assert {name: one["mean"] for name, one in grades.items()} == {
-        "resonation": 2.0,
-        "expression": 3.0,
-        "reception": 4.0,
-        "mean": 3.0,
-    }
+def test_emotional_intelligence_has_grades(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "p.jsonl", [response(EI, n=n) for n in range(3)])
+    found = scored(path, "--data", root, *judge(server, tmp_path))["dimensions"]["ei_en"]
+    means = {name: one["mean"] for name, one in found["judge"]["grades"].items()}
+    assert means == {"resonation": 2.0, "expression": 3.0, "reception": 4.0, "mean": 3.0}
 
 
 def test_forbidden_use_of_memory_has_its_own_denominators(root: Path, tmp_path: Path) -> None:
@@ -711,7 +577,7 @@ def test_forbidden_use_of_memory_has_its_own_denominators(root: Path, tmp_path: 
     owns = "Owns dragons, which nobody was told"
     told, untold = response(VRA, "no more", owns), response(CF, "Owns peanuts, nobody was told")
     del untold["responses"][0]["used_memory_fact"]
-    path = predictions(tmp_path / "p.jsonl", [told, untold])
+    path = write_lines(tmp_path / "p.jsonl", [told, untold])
     found = scored(path, "--data", root)["over_personalization"]
     shares = {
         name: {
@@ -722,20 +588,15 @@ def test_forbidden_use_of_memory_has_its_own_denominators(root: Path, tmp_path: 
         for name, one in found.items()
     }
     assert shares == {
-        "vra": {
-            "names_a_memory": (1.0, 1),
-            "names_the_memory": (1.0, 1),
-            "memory_in_answer": (0.0, 1),
-        },
-        "cf": {"names_a_memory": None, "names_the_memory": None, "memory_in_answer": (1.0, 1)},
+        name: {"names_a_memory": named, "names_the_memory": named, "memory_in_answer": within}
+        for name, named, within in (("vra", (1.0, 1), (0.0, 1)), ("cf", None, (1.0, 1)))
     }
     assert (found["cf"]["answered"], found["cf"]["tell_what_they_used"]) == (1, 0)
 
 
 def test_a_turn_that_the_gold_was_read_from_is_the_memory_too(root: Path, tmp_path: Path) -> None:
     """A system that quotes the history names the memory in the user's words, not in the gold's."""
-    words = ["--data", root, "--out", tmp_path / "run", "--ability", 3]
-    assert run("--system", "extractive", *words).exit_code == 0
+    run(*options("extractive", root, tmp_path), "--ability", 3, code=0)
     [row] = read_lines(tmp_path / "run" / "rows.jsonl")
     used = row["result"]["responses"][0]["used_memory_fact"]
     assert mutual_overlap("Owns dragons, which nobody was told", used) < 0.5
@@ -759,23 +620,14 @@ def test_an_answer_names_the_memory_by_its_words_or_by_the_turn_it_was_read_from
     assert not names_the_memory("My cat is called Momo.", unread, turns)
 
 
-def test_verdicts_of_other_answers_are_not_taken_for_these(root: Path, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    with scripted_server(answers) as server:
-        predictions(path, [response(PA)])
-        scored(path, "--data", root, *judge(server, tmp_path))
-        predictions(path, [response(PA, "another answer")])
-        result = score(path, "--data", root, *judge(server, tmp_path))
-    one_line_error(result, "they differ in answers.hash")
-
-
-def test_a_dry_run_of_a_judge_asks_nothing(root: Path, tmp_path: Path) -> None:
-    path = predictions(tmp_path / "p.jsonl", [response(PA), response(EI)])
-    with scripted_server(answers) as server:
-        result = score(path, "--data", root, *judge(server, tmp_path, "--dry-run", "--votes", 3))
-        assert json.loads(result.stdout)["openai:j"]["calls"] == 6
-        assert not server.calls
-    assert not (tmp_path / "verdicts").exists()
+def test_verdicts_of_other_answers_are_refused(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    words = [tmp_path / "p.jsonl", "--data", root, *judge(server, tmp_path)]
+    write_lines(tmp_path / "p.jsonl", [response(PA)])
+    scored(*words)
+    write_lines(tmp_path / "p.jsonl", [response(PA, "another answer")])
+    one_line_error(score(*words), "they differ in answers.hash")
 
 
 @pytest.mark.parametrize(
@@ -793,17 +645,14 @@ def test_a_dry_run_of_a_judge_asks_nothing(root: Path, tmp_path: Path) -> None:
 def test_faulty_input_of_a_score_is_one_line(
     root: Path, tmp_path: Path, rows: list[Any], words: list[str], said: str
 ) -> None:
-    path = predictions(tmp_path / "p.jsonl", rows)
+    path = write_lines(tmp_path / "p.jsonl", rows)
     one_line_error(score(path, "--data", root, *words), said)
 
 
-def test_a_folder_that_is_no_run_is_one_line(root: Path, tmp_path: Path) -> None:
-    one_line_error(score(tmp_path, "--data", root), "no predictions.jsonl here")
-
-
 def test_a_run_with_a_broken_row_is_one_line(root: Path, tmp_path: Path) -> None:
+    one_line_error(score(tmp_path, "--data", root), "no predictions.jsonl here")
     out = tmp_path / "run"
-    assert run("--system", "extractive", "--data", root, "--out", out).exit_code == 0
+    run(*options("extractive", root, tmp_path), code=0)
     whole = (out / "rows.jsonl").read_text(encoding="utf-8")
     for broken, said in ((whole[:-40], "rows.jsonl:6"), ("{}\n", "rows.jsonl:1: not a row")):
         (out / "rows.jsonl").write_text(broken, encoding="utf-8")
