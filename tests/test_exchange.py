@@ -3,8 +3,6 @@
 import json
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +30,16 @@ from retrievers import Retriever
 from retrievers.base import RetrieverError
 from task3.score import app as score_app
 from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, one_line_error, run, sweep_config, write_lines
+from tests.kit import (
+    ROOT,
+    WriteRelease,
+    one_line_error,
+    python,
+    read_lines,
+    run,
+    sweep_config,
+    write_lines,
+)
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 KS = (1, 3, 5)
@@ -57,20 +64,13 @@ def own_rows(values: int, count: int = 8, size: int = 12) -> list[dict[str, Any]
     rng = random.Random(values)
     rows = []
     for i in range(count):
+        distinct = values >= size
         numbers = (
-            rng.sample(range(values), size)
-            if values >= size
-            else rng.choices(range(values), k=size)
+            rng.sample(range(values), size) if distinct else rng.choices(range(values), k=size)
         )
         memories = [f"{number} note {i} {j}" for j, number in enumerate(numbers)]
-        rows.append(
-            {
-                "id": f"q{i}",
-                "query": f"what of {i}",
-                "memories": memories,
-                "gold": rng.sample(range(size), 1 + i % 3),
-            }
-        )
+        gold = rng.sample(range(size), 1 + i % 3)
+        rows.append({"id": f"q{i}", "query": f"what of {i}", "memories": memories, "gold": gold})
     return rows
 
 
@@ -101,12 +101,36 @@ def files_of(app: Any, *words: object) -> list[Path]:
     return [Path(line) for line in call_well(app, *words).stdout.splitlines()]
 
 
-def export(*words: object, run: str = "run", data: str = "own.jsonl") -> list[Path]:
+def try_export(*words: object, run: str = "run", data: object = "own.jsonl") -> Result:
+    return call(export_app, run, "--out", "exported", "--data", data, *words)
+
+
+def export(*words: object, run: str = "run", data: object = "own.jsonl") -> list[Path]:
     return files_of(export_app, run, "--out", "exported", "--data", data, *words)
 
 
 def take_in(*words: object, out: str = "back", data: str = "own.jsonl") -> Result:
-    return call(import_app, *words, "--label", "t", "--out", out, "--data", data, "--k", "1,3,5")
+    given = ("--label", "t", "--out", out, "--data", data, "--k", "1,3,5")
+    return call(import_app, *given, *words)
+
+
+@pytest.fixture
+def exported(place: Path) -> Path:
+    """The folder of a run without ties that was exported, with its data."""
+    write_lines(place / "own.jsonl", own_rows(100))
+    sweep()
+    export()
+    return place / "exported"
+
+
+def assert_equal_ranks(run: str = "run", back: str = "back") -> None:
+    keys = ("query", "above", "tied", "top")
+    for one, other in zip(rows_of(run), rows_of(back), strict=True):
+        assert [one[key] for key in keys] == [other[key] for key in keys]
+
+
+def predictions_of(data: object, out: object) -> tuple[object, ...]:
+    return ("--format", "predictions", "--label", "t", "--data", data, "--out", out)
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
@@ -142,16 +166,9 @@ def test_every_measure_agrees_on_runs_without_ties(place: Path) -> None:
             assert not tied_with_others(ties)
             assert abs(theirs[query, "RR"] - parse_metric("E[RR]").value(ties)) <= 1e-9
             for k in KS:
-                found = parse_metric(f"R@{k}").value(ties)
-                assert abs(theirs[query, f"R@{k}"] - found) <= 1e-9
-                assert abs(theirs[query, f"P@{k}"] - parse_metric(f"P@{k}").value(ties)) <= 1e-9
-                assert (
-                    abs(theirs[query, f"Success@{k}"] - parse_metric(f"any@{k}").value(ties))
-                    <= 1e-9
-                )
-                assert (
-                    abs(theirs[query, f"nDCG@{k}"] - parse_metric(f"nDCG@{k}").value(ties)) <= 1e-9
-                )
+                for name, metric in (("R", "R"), ("P", "P"), ("Success", "any"), ("nDCG", "nDCG")):
+                    found = parse_metric(f"{metric}@{k}").value(ties)
+                    assert abs(theirs[query, f"{name}@{k}"] - found) <= 1e-9
         means = ir_measures.calc_aggregate(measures, qrels, run)
         [cell] = [cell for cell in cells_of("run") if cell["retriever"] == label]
         for k in KS:
@@ -168,9 +185,8 @@ def test_with_ties_ours_is_the_mean_over_a_thousand_orders(place: Path, name: st
     export()
     measures = [RR, R @ 3, Success @ 3, nDCG @ 3]
     given = list(ir_measures.read_trec_run(f"exported/{name}.d11.run"))
-    evaluator = ir_measures.evaluator(
-        measures, list(ir_measures.read_trec_qrels("exported/d11.qrels"))
-    )
+    qrels = list(ir_measures.read_trec_qrels("exported/d11.qrels"))
+    evaluator = ir_measures.evaluator(measures, qrels)
     rng = random.Random(0)
     drawn: dict[str, list[float]] = {str(measure): [] for measure in measures}
     for _ in range(1000):
@@ -224,27 +240,12 @@ def test_float32_survives_the_text_of_a_run(place: Path, texts: list[str]) -> No
     sweep()
     export()
     assert take_in("exported/Stated.d2.run").exit_code == 0
-    for one, other in zip(rows_of("run"), rows_of("back"), strict=True):
-        assert (one["above"], one["tied"], one["top"]) == (
-            other["above"],
-            other["tied"],
-            other["top"],
-        )
+    assert_equal_ranks()
 
 
 NAMES = [
-    "a b",
-    "50 %",
-    "100%25",
-    "%20",
-    "a%2Fb",
-    "茶 / tea",
-    "x\ty",
-    "\u00a0",
-    "\u2028",
-    "q+r&=#",
-    "'\"\\",
-    "é",
+    *("a b", "50 %", "100%25", "%20", "a%2Fb", "茶 / tea", "x\ty", "\u00a0", "\u2028", "q+r&=#"),
+    *("'\"\\", "é"),
 ]
 
 
@@ -264,11 +265,8 @@ def test_any_query_id_survives(place: Path) -> None:
     assert [json.loads(line)["id"] for line in pools] == NAMES
 
 
-def test_the_score_orders_a_run_and_not_its_rank_or_its_lines(place: Path) -> None:
-    write_lines(place / "own.jsonl", own_rows(100))
-    sweep()
-    export()
-    lines = (place / "exported" / "Stated.d11.run").read_text().splitlines()
+def test_scores_order_a_run_not_ranks_or_lines(exported: Path, place: Path) -> None:
+    lines = (exported / "Stated.d11.run").read_text().splitlines()
     random.Random(1).shuffle(lines)
     other = []
     for i, line in enumerate(lines):
@@ -276,8 +274,7 @@ def test_the_score_orders_a_run_and_not_its_rank_or_its_lines(place: Path) -> No
         other.append(f"  {query}\t{q0}   {name} {i % 3} {float(score):.6e}\t{tag}  ")
     (place / "theirs.run").write_text("\ufeff" + "\r\n\r\n".join(other), "utf-8")
     assert take_in("theirs.run").exit_code == 0
-    for one, mine in zip(rows_of("run"), rows_of("back"), strict=True):
-        assert (one["above"], one["tied"], one["top"]) == (mine["above"], mine["tied"], mine["top"])
+    assert_equal_ranks()
 
 
 def test_documents_left_out_share_the_last_place_even_below_huge_scores(place: Path) -> None:
@@ -295,11 +292,8 @@ def test_documents_left_out_share_the_last_place_even_below_huge_scores(place: P
         assert read_manifest(Path("back"))["notes"]["t"]["unreturned_memories"] == 3
 
 
-def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
-    write_lines(place / "own.jsonl", own_rows(100))
-    sweep()
-    export()
-    lines = (place / "exported" / "Stated.d11.run").read_text().splitlines(keepends=True)
+def test_a_query_left_out_is_a_failed_row(exported: Path, place: Path) -> None:
+    lines = (exported / "Stated.d11.run").read_text().splitlines(keepends=True)
     (place / "t.run").write_text("".join(line for line in lines if not line.startswith("q3 ")))
     result = take_in("t.run")
     assert result.exit_code == 0
@@ -309,29 +303,16 @@ def test_a_query_left_out_is_a_failed_row_and_no_score(place: Path) -> None:
 
 
 def test_the_sample_goes_out_without_data_being_named(place: Path) -> None:
-    words = (Configuration("overlap", "overlap", {}),)
+    overlap = (Configuration("overlap", "overlap", {}),)
     asked: dict[str, Any] = {"distractors": (100,), "limit": 6, "keep_scores": True}
-    run_sweep(sweep_config(words, out=Path("run"), **asked))
-    found = call(export_app, "run", "--out", "exported")
-    assert found.exit_code == 0, found.output
-    words_in = [
-        "exported/overlap.d100.run",
-        "--label",
-        "t",
-        "--out",
-        "back",
-        "--distractors",
-        "100",
-    ]
-    back = call(import_app, *words_in, "--limit", "6")
-    assert back.exit_code == 0, back.output
-    assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
-    one_line_error(
-        call(import_app, *words_in, "--limit", "5", "--overwrite"), "not a query of the data"
-    )
-    one_line_error(
-        call(export_app, "run", "--out", "e", "--data", place / "none"), "no such folder"
-    )
+    run_sweep(sweep_config(overlap, out=Path("run"), **asked))
+    call_well(export_app, "run", "--out", "exported")
+    words = ("exported/overlap.d100.run", "--label", "t", "--out", "back", "--distractors", "100")
+    call_well(import_app, *words, "--limit", "6")
+    assert_equal_ranks()
+    fewer = call(import_app, *words, "--limit", "5", "--overwrite")
+    one_line_error(fewer, "not a query of the data")
+    one_line_error(try_export(data=place / "none"), "no such folder")
 
 
 def test_a_file_of_any_name_goes_out_and_in(place: Path) -> None:
@@ -339,15 +320,18 @@ def test_a_file_of_any_name_goes_out_and_in(place: Path) -> None:
     sweep(data="mine.txt")
     export(data="mine.txt")
     assert take_in("exported/Stated.d11.run", data="mine.txt").exit_code == 0
-    assert [r["above"] for r in rows_of("back")] == [r["above"] for r in rows_of("run")]
+    assert_equal_ranks()
+
+
+def nine(write_release: WriteRelease, note: str = "{} note") -> Path:
+    """A release of nine queries over pools of six memories with their own numbers."""
+    texts = [[note.format(i * 31 + j, i) for j in range(6)] for i in range(9)]
+    return write_release([(f"what of {i}", texts[i], i % 6) for i in range(9)])
 
 
 def test_nested_pools_of_a_release_and_a_file(write_release: WriteRelease, place: Path) -> None:
     write_lines(place / "own.jsonl", own_rows(100))
-    release = write_release(
-        [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
-    )
-    for data in ("own.jsonl", str(release)):
+    for data in ("own.jsonl", str(nine(write_release))):
         sweep(data=data, out=f"run{data[0]}", distractors=(5, 14), pools="nested")
         files = export(run=f"run{data[0]}", data=data)
         assert [file.name for file in files] == [
@@ -357,8 +341,7 @@ def test_nested_pools_of_a_release_and_a_file(write_release: WriteRelease, place
         nested = ("--distractors", "5,14", "--pools", "nested")
         result = take_in(*words, *nested, data=data, out=f"back{data[0]}")
         assert result.exit_code == 0, result.output
-        ours, theirs = rows_of(f"run{data[0]}"), rows_of(f"back{data[0]}")
-        assert [r["above"] for r in ours] == [r["above"] for r in theirs]
+        assert_equal_ranks(f"run{data[0]}", f"back{data[0]}")
 
 
 def test_predictions_without_ties_give_recall(write_release: WriteRelease, place: Path) -> None:
@@ -366,9 +349,8 @@ def test_predictions_without_ties_give_recall(write_release: WriteRelease, place
     release = str(write_release(rows))
     sweep(data=release, pools="released", distractors=(5,))
     [file] = export("--what", "predictions", data=release)
-    words = (file, "--format", "predictions", "--pools", "released", "--distractors", "5")
-    result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
-    assert result.exit_code == 0, result.output
+    words = (file, *predictions_of(release, "back"), "--pools", "released", "--distractors", "5")
+    call_well(import_app, *words)
     for one, other in zip(rows_of("run"), rows_of("back"), strict=True):
         if one["tied"] == 1:
             assert (one["above"] == 0) == (other["above"] == 0)
@@ -395,10 +377,7 @@ FILES: dict[str, tuple[str | bytes, list[str]]] = {
     "a score of words": (f"q Q0 {FIRST} 1 high t\n", [":1: score `high`"]),
     "a score beyond float64": (f"q Q0 {FIRST} 1 1e999 t\n", [":1: score `1e999`"]),
     "a score beyond float32": (f"q Q0 {FIRST} 1 1e39 t\n", ["too large for float32"]),
-    "a document twice": (
-        f"q Q0 {FIRST} 1 2 t\nq Q0 {FIRST} 2 1 t\n",
-        [":2:", "is already on line 1"],
-    ),
+    "a repeat": (f"q Q0 {FIRST} 1 2 t\nq Q0 {FIRST} 2 1 t\n", [":2:", "is already on line 1"]),
     "nothing": ("", ["the file is empty"]),
     "blank lines": ("\n \r\n\t\n", ["the file is empty"]),
     "binary": (bytes(range(256)) * 40, ["t.run"]),
@@ -410,27 +389,19 @@ FILES: dict[str, tuple[str | bytes, list[str]]] = {
 
 
 @pytest.mark.parametrize("fault", FILES)
-def test_a_faulty_file_is_one_line_and_nothing_is_written(place: Path, fault: str) -> None:
-    write_lines(
-        place / "own.jsonl", [{"id": "q", "query": "q", "memories": ["1 a", "2 b"], "gold": 0}]
-    )
-    raw, said = FILES[fault]
-    write(place, raw)
-    one_line_error(take_in("t.run"), "t.run", *said)
-    assert not (place / "back").exists()
-
-
-def test_a_run_that_is_there_stays_as_it_was_whatever_is_wrong(place: Path) -> None:
+def test_a_faulty_file_is_one_line_and_changes_nothing(place: Path, fault: str) -> None:
     row = {"id": "q", "query": "q", "memories": ["1 a", "2 b"], "gold": 0}
     write_lines(place / "own.jsonl", [row])
+    raw, parts = FILES[fault]
+    write(place, raw)
+    one_line_error(take_in("t.run"), "t.run", *parts)
+    assert not (place / "back").exists()
     write(place, f"q Q0 {FIRST} 1 1 t\n")
     assert take_in("t.run").exit_code == 0
     before = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
-    for raw, said in FILES.values():
-        write(place, raw)
-        one_line_error(take_in("t.run", "--overwrite"), *said)
-        after = {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
-        assert after == before
+    write(place, raw)
+    one_line_error(take_in("t.run", "--overwrite"), *parts)
+    assert before == {p.name: p.read_bytes() for p in (place / "back").iterdir() if p.is_file()}
 
 
 def test_bytes_that_are_no_text_are_named_with_their_line(place: Path) -> None:
@@ -445,20 +416,14 @@ def test_not_one_query_answered_is_an_error(write_release: WriteRelease, place: 
     release = write_release([("what", ["1 a", "2 b"], 0)])
     rows = [{"benchmark_id": "q0", "answer": "", "reason": "", "selected_memory_id": None}]
     write_lines(place / "p.jsonl", rows)
-    words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
-    result = call(import_app, *words, "--label", "t", "--data", release, "--out", "back")
+    words = ("p.jsonl", *predictions_of(release, "back"), "--distractors", "1")
+    released = ("--pools", "released")
+    result = call(import_app, *words, *released)
     one_line_error(result, "no query is answered", "selects nothing")
-    assert not (place / "back").exists()
-
-
-def test_predictions_files_that_are_none(write_release: WriteRelease, place: Path) -> None:
-    release = write_release([("what", ["1 a", "2 b"], 0)])
-    words = ("p.jsonl", "--format", "predictions", "--pools", "released", "--distractors", "1")
-    more = ("--label", "t", "--data", release, "--out", "back")
-    for raw, said in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "no query")):
+    for raw, message in ((LFS, "Git LFS pointer"), (b"", "empty"), (b"\xff\xfe", "no query")):
         (place / "p.jsonl").write_bytes(raw)
-        one_line_error(call(import_app, *words, *more), said)
-    one_line_error(call(import_app, *words[:3], *more, "--distractors", "1"), "--pools released")
+        one_line_error(call(import_app, *words, *released), message)
+    one_line_error(call(import_app, *words), "--pools released")
     assert not (place / "back").exists()
 
 
@@ -490,10 +455,7 @@ def test_words_by_size() -> None:
     assert by_size(["5=a"], (5,)) == {5: Path("a")}
 
 
-def test_a_run_that_is_there_is_not_replaced_without_a_word(place: Path) -> None:
-    write_lines(place / "own.jsonl", own_rows(100))
-    sweep()
-    export()
+def test_an_existing_run_is_not_replaced(exported: Path, place: Path) -> None:
     assert take_in("exported/Stated.d11.run").exit_code == 0
     one_line_error(take_in("exported/Stated.d11.run"), "--overwrite")
     before = (place / "run" / "rows.jsonl").read_bytes()
@@ -577,10 +539,8 @@ SPOILT: dict[str, Spoil] = {
 @pytest.fixture
 def shared_pool(place: Path) -> Path:
     """A run of two retrievers over four queries that all have the same pool."""
-    memories = ["1 a", "2 b", "4 c"]
-    rows = [
-        {"id": f"q{i}", "query": f"q{i}", "memories": memories, "gold": i % 3} for i in range(4)
-    ]
+    pool = {"memories": ["1 a", "2 b", "4 c"]}
+    rows = [{"id": f"q{i}", "query": f"q{i}", **pool, "gold": i % 3} for i in range(4)]
     write_lines(place / "own.jsonl", rows)
     return sweep("Stated", "Reversed")
 
@@ -588,8 +548,7 @@ def shared_pool(place: Path) -> Path:
 @pytest.mark.parametrize("how", SPOILT)
 def test_scores_that_are_not_those_of_their_rows(shared_pool: Path, place: Path, how: str) -> None:
     SPOILT[how](shared_pool)
-    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    one_line_error(result, "run")
+    one_line_error(try_export(), "run")
     assert not (place / "exported").exists()
 
 
@@ -608,11 +567,9 @@ def test_a_failed_row_has_no_scores_whatever_its_line_says(shared_pool: Path, pl
 def test_an_unfinished_run(shared_pool: Path, place: Path) -> None:
     rows = (shared_pool / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (shared_pool / "rows.jsonl").write_bytes(b"".join(rows[:3]))
-    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    one_line_error(result, "3 of 8 rows", "--resume")
+    one_line_error(try_export(), "3 of 8 rows", "--resume")
     (shared_pool / "rows.jsonl").write_bytes(b"")
-    result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-    one_line_error(result, "no rows yet")
+    one_line_error(try_export(), "no rows yet")
     assert not (place / "exported").exists()
 
 
@@ -627,11 +584,10 @@ def test_a_manifest_without_what_export_needs(shared_pool: Path, place: Path) ->
             if value == "gone":
                 del spoilt["fingerprint"][part][key]
             path.write_text(json.dumps(spoilt))
-            result = call(export_app, "run", "--out", "exported", "--data", "own.jsonl")
-            one_line_error(result)
+            one_line_error(try_export())
     for value in (None, [], "x"):
         path.write_text(json.dumps(whole | {"fingerprint": whole["fingerprint"] | {"data": value}}))
-        one_line_error(call(export_app, "run", "--out", "exported", "--data", "own.jsonl"))
+        one_line_error(try_export())
     assert not (place / "exported").exists()
 
 
@@ -643,8 +599,7 @@ def test_out_that_cannot_be_written(shared_pool: Path, place: Path) -> None:
 
 
 def test_exported_pools_are_those_of_the_run(write_release: WriteRelease, place: Path) -> None:
-    rows = [(f"what of {i}", [f"{i * 31 + j} note" for j in range(6)], i % 6) for i in range(9)]
-    release = str(write_release(rows))
+    release = str(nine(write_release))
     sweep(data=release, pools="nested", distractors=(4, 12), pool_seeds=(0, 7))
     files = export("--what", "pools", data=release)
     assert [file.name for file in files] == [
@@ -661,15 +616,11 @@ def test_exported_pools_are_those_of_the_run(write_release: WriteRelease, place:
                     assert line["memories"][place_]["id"].startswith(f"{place_}-")
 
 
-def test_qrels_hold_the_golds_alone(place: Path) -> None:
-    rows = own_rows(100)
-    write_lines(place / "own.jsonl", rows)
-    sweep()
-    export()
-    found = (place / "exported" / "d11.qrels").read_text().splitlines()
+def test_qrels_hold_the_golds_alone(exported: Path) -> None:
+    found = (exported / "d11.qrels").read_text().splitlines()
     wanted = [
         f"{quote(row['id'])} 0 {document(gold, row['memories'][gold])} 1"
-        for row in rows
+        for row in own_rows(100)
         for gold in sorted(row["gold"])
     ]
     assert found == wanted
@@ -677,18 +628,10 @@ def test_qrels_hold_the_golds_alone(place: Path) -> None:
 
 @pytest.mark.parametrize("module", ["analysis.export", "analysis.import"])
 def test_help_and_faults_as_a_user_types_them(place: Path, module: str) -> None:
-    def shell(*words: str) -> subprocess.CompletedProcess[str]:
-        words = (sys.executable, "-m", module, *words)
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
-
-    help_ = shell("--help")
-    assert help_.returncode == 0
-    assert "Usage" in help_.stdout
+    assert "Usage" in python("-m", module, "--help", cwd=ROOT).stdout
     more = ["--label", "t"] if module.endswith("import") else []
-    found = shell(str(place / "nowhere"), "--out", str(place / "o"), *more)
-    assert found.returncode == 2
-    assert found.stderr.count("\n") == 1, found.stderr
-    assert found.stderr.startswith("error: ")
+    words = ("-m", module, place / "nowhere", "--out", place / "o", *more)
+    one_line_error(python(*words, cwd=ROOT, code=2))
     assert not (place / "o").exists()
 
 
@@ -736,9 +679,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) -> None:
-    data = write_release(
-        [(f"what of {i}", [f"note {i} on {i * 31 + j}" for j in range(6)], i % 6) for i in range(9)]
-    )
+    data = nine(write_release, "note {1} on {0}")
     out = str(tmp_path / "x")
     sweep("Distinct", data=data, out=f"{out}/run", distractors=(5, 12), pool_seeds=(3, 4))
     files = files_of(export_app, f"{out}/run", "--out", f"{out}/exported", "--data", str(data))
@@ -749,24 +690,19 @@ def test_several_sizes_and_seeds(write_release: WriteRelease, tmp_path: Path) ->
     more = ["--label", "t", "--data", str(data), "--distractors", "5,12", "--out", f"{out}/back"]
     call_well(import_app, *words, *more, "--pool-seed", "4")
     back, run = read_run(Path(f"{out}/back")), read_run(Path(f"{out}/run"))
-    fourth = [row for i, row in enumerate(run.rows) if i >= len(run.rows) // 2]
-    assert [r.ties for r in back.rows] == [r.ties for r in fourth]
-    one_line_error(
-        call(import_app, *[*words, *more, "--pool-seed", "3", "--overwrite"]),
-        "is not a document of",
-    )
+    fourth = [row.ties for row in run.rows[len(run.rows) // 2 :]]
+    assert [row.ties for row in back.rows] == fourth
+    other = call(import_app, *words, *more, "--pool-seed", "3", "--overwrite")
+    one_line_error(other, "is not a document of")
     rows = read_run(Path(f"{out}/back")).rows
-    assert [r.ties for r in rows] == [r.ties for r in fourth], "a refusal touches nothing"
+    assert [row.ties for row in rows] == fourth, "a refusal touches nothing"
 
 
 def test_exported_pools_are_ranked_elsewhere_and_come_back(own: Path) -> None:
     sweep("Distinct", data=own)
-    [pools] = files_of(
-        export_app, "run", "--out", "exported", "--data", "own.jsonl", "--what", "pools"
-    )
-    lines = [json.loads(line) for line in pools.read_text().splitlines()]
+    [pools] = export("--what", "pools")
     with Path("theirs.run").open("w") as stream:
-        for line in lines:
+        for line in read_lines(pools):
             for rank, memory in enumerate(line["memories"], 1):
                 score = len(memory["text"]) - rank
                 stream.write(f"{quote(line['id'], safe='')} Q0 {memory['id']} 7 {score} tag\n")
@@ -789,21 +725,14 @@ def test_predictions_out_scored_and_in(write_release: WriteRelease, tmp_path: Pa
     run = sweep("Flaky", data=data, out=str(out / "run"), pools="released", distractors=(6,))
     words = [str(run), "--out", str(out), "--data", str(data), "--what", "predictions"]
     [file] = files_of(export_app, *words)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(rows) == 7
-    assert all(
-        list(row) == ["benchmark_id", "answer", "reason", "selected_memory_id"] for row in rows
-    )
-    scored = call(score_app, str(file), "--data", str(data), "--json")
-    assert scored.exit_code == 0, scored.output
-    accuracy = json.loads(scored.stdout)["all"]["accuracy_over_answered"]["mean"]
+    keys = ["benchmark_id", "answer", "reason", "selected_memory_id"]
+    assert [list(row) for row in read_lines(file)] == [keys] * 7
+    scored = call_well(score_app, str(file), "--data", str(data), "--json").stdout
+    accuracy = json.loads(scored)["all"]["accuracy_over_answered"]["mean"]
     swept = json.loads((run / "summary.json").read_text())["cells"][0]
     assert accuracy == pytest.approx(swept["recall"]["1"]["mean"], abs=1e-6)
-    call_well(
-        import_app,
-        *(str(file), "--format", "predictions", "--label", "t", "--data", str(data)),
-        *("--pools", "released", "--distractors", "6", "--out", str(out / "back")),
-    )
+    more = ("--pools", "released", "--distractors", "6")
+    call_well(import_app, file, *predictions_of(data, out / "back"), *more)
     [cell] = json.loads((out / "back/summary.json").read_text())["cells"]
     assert (cell["scored"], cell["failed"]) == (7, 2)
     assert cell["failures"] == {"not in the file": 2}
@@ -819,10 +748,8 @@ def test_predictions_without_a_pool_fail(write_release: WriteRelease, tmp_path: 
         for i, one in enumerate(chosen)
     ]
     write_lines(tmp_path / "p.jsonl", [*rows, rows[0]])
-    words = [
-        *(str(tmp_path / "p.jsonl"), "--format", "predictions", "--label", "t"),
-        *("--data", str(data), "--pools", "released", "--distractors", "6", "--out", str(out)),
-    ]
+    words = [tmp_path / "p.jsonl", *predictions_of(data, out), "--pools", "released"]
+    words += ["--distractors", "6"]
     call_well(import_app, *words)
     [cell] = json.loads((out / "summary.json").read_text())["cells"]
     assert cell["failures"] == {
@@ -833,9 +760,8 @@ def test_predictions_without_a_pool_fail(write_release: WriteRelease, tmp_path: 
     }
     assert cell["recall"]["1"]["mean"] == 0.5
     write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "stranger"}])
-    one_line_error(
-        call(import_app, *[*words, "--overwrite"]), "p.jsonl:1: `stranger` is not a query"
-    )
+    other = call(import_app, *words, "--overwrite")
+    one_line_error(other, "p.jsonl:1: `stranger` is not a query")
 
 
 @pytest.mark.parametrize(
@@ -845,36 +771,29 @@ def test_predictions_without_a_pool_fail(write_release: WriteRelease, tmp_path: 
         (["a.run", "--format", "xml"], "--format xml"),
         (["a.run", "--pools", "deep"], "--pools deep"),
         (["a.run", "--k", "0"], "--k 0"),
+        (["a.run", "--label", "a b"], "label"),
     ],
 )
 def test_words_that_make_no_sense(own: Path, words: list[str], said: str) -> None:
     Path("a.run").write_text("q0 Q0 d 1 1 t\n")
-    one_line_error(
-        call(import_app, *[*words, "--label", "t", "--data", "own.jsonl", "--out", "back"]), said
-    )
-    one_line_error(
-        call(import_app, *["a.run", "--label", "a b", "--data", "own.jsonl", "--out", "b"]), "label"
-    )
+    one_line_error(take_in(*words), said)
 
 
 def test_what_export_refuses(own: Path) -> None:
     run = sweep("Distinct", data=own)
-    data = ["--data", "own.jsonl"]
-    one_line_error(call(export_app, *["run", "--out", "e"]), "other data")
-    one_line_error(call(export_app, *["run", "--out", "e", *data, "--what", "xml"]), "--what xml")
-    one_line_error(call(export_app, *["nowhere", "--out", "e", *data]), "not a run folder")
+    one_line_error(call(export_app, "run", "--out", "exported"), "other data")
+    one_line_error(try_export("--what", "xml"), "--what xml")
+    one_line_error(try_export(run="nowhere"), "not a run folder")
     own.write_text(own.read_text().replace("note 3", "note three"))
-    one_line_error(call(export_app, *["run", "--out", "e", *data]), "data.sha256")
+    one_line_error(try_export(), "data.sha256")
     own.write_text(own.read_text().replace("note three", "note 3"))
     scores = (run / "scores.jsonl").read_text()
     (run / "scores.jsonl").write_text(scores.replace('"scores": [', '"scores": [1.5, ', 1))
-    one_line_error(
-        call(export_app, *["run", "--out", "e", *data]), "scores.jsonl:1: not the scores"
-    )
+    one_line_error(try_export(), "scores.jsonl:1: not the scores")
     rows = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rows.jsonl").write_bytes(b"".join(rows[:3]))
-    one_line_error(call(export_app, *["run", "--out", "e", *data]), "Finish it with --resume")
-    assert not Path("e").exists()
+    one_line_error(try_export(), "Finish it with --resume")
+    assert not Path("exported").exists()
 
 
 def test_predictions_need_released_pools(write_release: WriteRelease, tmp_path: Path) -> None:
@@ -889,9 +808,7 @@ def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
     sweep("Coarse", "Flaky", data=own)
     call_well(export_app, "run", "--out", "whole", "--data", "own.jsonl")
     sweep("Coarse", "Flaky", data=own, out="bare", keep_scores=False)
-    words = ["bare", "--out", "part", "--data", "own.jsonl"]
-    found = call(export_app, *words)
-    assert found.exit_code == 0, found.stderr
+    found = call_well(export_app, "bare", "--out", "part", "--data", "own.jsonl")
     assert found.stderr.count("\n") == 1
     assert "bare has no scores.jsonl: a .run file holds the best 10 memories" in found.stderr
     assert Path("part/d11.qrels").read_text() == Path("whole/d11.qrels").read_text()
@@ -903,11 +820,14 @@ def test_a_run_without_scores_is_exported_from_its_rows(own: Path) -> None:
         assert part == [line for line in whole if int(line[3]) <= 10]
     # The first ten places decide every measure at 10 and below.
     measures = [R @ 3, P @ 5, Success @ 1]
-    run = ir_measures.read_trec_run("part/Flaky.d11.run")
     qrels = list(ir_measures.read_trec_qrels("part/d11.qrels"))
-    assert ir_measures.calc_aggregate(measures, qrels, run) == ir_measures.calc_aggregate(
-        measures, qrels, ir_measures.read_trec_run("whole/Flaky.d11.run")
+    of_part, of_whole = (
+        ir_measures.calc_aggregate(
+            measures, qrels, ir_measures.read_trec_run(f"{run}/Flaky.d11.run")
+        )
+        for run in ("part", "whole")
     )
+    assert of_part == of_whole
 
 
 def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
@@ -915,8 +835,7 @@ def test_rows_of_other_pools_are_not_exported(own: Path) -> None:
     rows = read_run(run).rows
     swapped = [replace(rows[0], pool=rows[1].pool).to_json(), *(r.to_json() for r in rows[1:])]
     (run / "rows.jsonl").write_bytes(b"".join(map(encode_row, swapped)))
-    words = ["run", "--out", "exported", "--data", "own.jsonl"]
-    one_line_error(call(export_app, *words), "rows.jsonl:1: not the row of its pool")
+    one_line_error(try_export(), "rows.jsonl:1: not the row of its pool")
     assert not Path("exported").exists()
 
 
@@ -938,8 +857,7 @@ def test_an_incomplete_tie_gives_no_prediction(write_release: WriteRelease, tmp_
     options = {"pools": "released", "distractors": (11,), "keep_scores": False}
     run = sweep("constant", "Distinct", data=data, out=str(tmp_path / "run"), **options)
     words = [str(run), "--out", str(tmp_path), "--data", str(data), "--what", "predictions"]
-    result = call(export_app, *words)
-    assert result.exit_code == 0, result.stderr
+    result = call_well(export_app, *words)
     assert "in 4 rows all of the best 10 memories tie: no prediction" in result.stderr
     assert (tmp_path / "constant.d11.predictions.jsonl").read_text() == ""
     assert len((tmp_path / "Distinct.d11.predictions.jsonl").read_text().splitlines()) == 4

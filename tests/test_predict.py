@@ -67,14 +67,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def root(write_release: WriteRelease) -> Path:
+    return write_release(POOLS)
+
+
 def predict(
     root: Path, name: str, *words: str, out: str = "p.jsonl", code: int | None = None
 ) -> Result:
     return run(app, "--data", root, "--retriever", name, "--out", out, *words, code=code)
 
 
-def test_rows_have_the_official_keys_in_order(write_release: WriteRelease, place: Path) -> None:
-    result = predict(write_release(POOLS), "owned:Length")
+def test_rows_have_the_official_keys_in_order(root: Path, place: Path) -> None:
+    result = predict(root, "owned:Length")
     assert (result.exit_code, result.stdout) == (0, "")
     rows = read_lines(place / "p.jsonl")
     assert [list(row) for row in rows] == [KEYS] * 3
@@ -85,8 +90,8 @@ def test_rows_have_the_official_keys_in_order(write_release: WriteRelease, place
     assert "3 rows, 2 of them" in result.stderr
 
 
-def test_the_reason_gives_score_and_ties(write_release: WriteRelease, place: Path) -> None:
-    predict(write_release(POOLS), "mine=owned:Length")
+def test_the_reason_gives_score_and_ties(root: Path, place: Path) -> None:
+    predict(root, "mine=owned:Length")
     reasons = [row["reason"] for row in read_lines(place / "p.jsonl")]
     assert reasons == [
         "mine: highest score 11, tied with none",
@@ -95,19 +100,17 @@ def test_the_reason_gives_score_and_ties(write_release: WriteRelease, place: Pat
     ]
 
 
-def test_references_are_not_read(write_release: WriteRelease, place: Path) -> None:
-    root = write_release(POOLS)
+def test_references_are_not_read(root: Path, place: Path) -> None:
     predict(root, "bm25", out="with.jsonl")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
     assert predict(root, "bm25", out="without.jsonl").exit_code == 0
     assert (place / "with.jsonl").read_bytes() == (place / "without.jsonl").read_bytes()
 
 
-def test_the_smallest_pool_unless_a_size_is_named(write_release: WriteRelease, place: Path) -> None:
-    root = write_release(POOLS)
-    write_release(
-        [(query, [*texts, f"a much longer text {query}"], 0) for query, texts, _ in POOLS]
-    )
+def test_the_smallest_pool_unless_a_size_is_named(
+    root: Path, write_release: WriteRelease, place: Path
+) -> None:
+    write_release([(q, [*texts, f"a much longer text {q}"], 0) for q, texts, _ in POOLS])
     predict(root, "owned:Length", out="small.jsonl")
     predict(root, "owned:Length", "--size", "4", out="large.jsonl")
     assert not any("longer" in row["answer"] for row in read_lines(place / "small.jsonl"))
@@ -157,14 +160,14 @@ def test_one_text_under_two_ids_is_settled_without_its_position() -> None:
     assert choose(scores, turned, 0) == (0, 2)
 
 
-def test_scores_equal_in_float32_are_ties(write_release: WriteRelease, place: Path) -> None:
+def test_scores_equal_in_float32_are_ties(root: Path, place: Path) -> None:
     (place / "near.py").write_text(
         "from retrievers import Retriever\n"
         "class Near(Retriever):\n"
         "    def score(self, query, pool):\n"
         "        return [1 + i * 1e-12 for i in range(len(pool))]\n"
     )
-    predict(write_release(POOLS), "near:Near")
+    predict(root, "near:Near")
     rows = read_lines(place / "p.jsonl")
     assert all(row["reason"].endswith("score 1, tied with 3 others") for row in rows)
 
@@ -182,11 +185,10 @@ def test_the_bank_is_the_distinct_memories_of_the_file() -> None:
 # Failures.
 
 
-def test_a_failed_query_is_counted_by_cause(write_release: WriteRelease, place: Path) -> None:
-    result = predict(write_release(POOLS), "owned:Choosy", code=0)
+def test_a_failed_query_is_counted_by_cause(root: Path, place: Path) -> None:
+    result = predict(root, "owned:Choosy", code=0)
     assert [row["benchmark_id"] for row in read_lines(place / "p.jsonl")] == ["q2"]
-    last = result.stderr.splitlines()[-1]
-    assert last == (
+    assert result.stderr.splitlines()[-1] == (
         "no row for 2 of 3 queries (over quota: 1; ZeroDivisionError: by nought (owned.py:13): 1)"
     )
 
@@ -202,29 +204,26 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_nothing_scored_writes_no_file(write_release: WriteRelease, place: Path, name: str) -> None:
-    one_line_error(predict(write_release(POOLS), name), *MISTAKES[name])
+def test_nothing_scored_writes_no_file(root: Path, place: Path, name: str) -> None:
+    one_line_error(predict(root, name), *MISTAKES[name])
     assert not list(place.glob("*p.jsonl*"))
 
 
-def test_a_stop_leaves_nothing(write_release: WriteRelease, place: Path) -> None:
-    assert predict(write_release(POOLS), "owned:Stopped").exit_code == 130
+def test_a_stop_leaves_nothing(root: Path, place: Path) -> None:
+    assert predict(root, "owned:Stopped").exit_code == 130
     assert not list(place.glob("*p.jsonl*"))
 
 
-def test_one_retriever_and_no_less(write_release: WriteRelease, place: Path) -> None:
-    root = write_release(POOLS)
+def test_one_retriever_and_no_less(root: Path, place: Path) -> None:
     one_line_error(predict(root, "bm25", "--retriever", "overlap"), "uses one of", "--label")
-    result = run(app, "--data", root, "--out", "p.jsonl")
-    one_line_error(result, "--retriever bm25")
+    one_line_error(run(app, "--data", root, "--out", "p.jsonl"), "--retriever bm25")
     assert not (place / "p.jsonl").exists()
 
 
 # The file.
 
 
-def test_an_existing_file_is_not_overwritten(write_release: WriteRelease, place: Path) -> None:
-    root = write_release(POOLS)
+def test_an_existing_file_is_not_overwritten(root: Path, place: Path) -> None:
     (place / "p.jsonl").write_text("mine")
     one_line_error(predict(root, "bm25"), "p.jsonl", "--overwrite")
     one_line_error(predict(root, "owned:Dead", "--overwrite"), "over quota")
@@ -234,12 +233,11 @@ def test_an_existing_file_is_not_overwritten(write_release: WriteRelease, place:
 
 
 @pytest.mark.parametrize("out", ["release", "gone/p.jsonl", "owned.py/p.jsonl"])
-def test_an_unwritable_out_is_one_line(write_release: WriteRelease, place: Path, out: str) -> None:
-    one_line_error(predict(write_release(POOLS), "bm25", "--overwrite", out=out), out)
+def test_an_unwritable_out_is_one_line(root: Path, place: Path, out: str) -> None:
+    one_line_error(predict(root, "bm25", "--overwrite", out=out), out)
 
 
-def test_a_name_in_gz_is_compressed(write_release: WriteRelease, place: Path) -> None:
-    root = write_release(POOLS)
+def test_a_name_in_gz_is_compressed(root: Path, place: Path) -> None:
     predict(root, "bm25")
     predict(root, "bm25", out="p.jsonl.gz")
     assert gzip.decompress((place / "p.jsonl.gz").read_bytes()) == (place / "p.jsonl").read_bytes()

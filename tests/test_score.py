@@ -19,20 +19,29 @@ from tests.kit import WriteRelease, one_line_error, run, write_lines
 CAUSES = ("correct", "wrong", "not_in_pool", "null_or_empty", "faulty", "repeated", "missing")
 
 
-def release(write_release: WriteRelease, count: int = 12) -> Path:
-    """Queries q0, q1, ... whose gold is m1 among m0 to m3."""
-    return write_release(
-        [(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(count)]
-    )
+@pytest.fixture
+def root(write_release: WriteRelease) -> Path:
+    """Queries q0 to q11 whose gold is m1 among m0 to m3."""
+    return write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(12)])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The predictions file."""
+    return tmp_path / "p.jsonl"
 
 
 def row(query: object, selected: object = "m1", **more: object) -> dict[str, object]:
-    words = {"answer": "a text", "reason": "a reason"}
-    return {"benchmark_id": query, **words, "selected_memory_id": selected, **more}
+    text = {"answer": "a text", "reason": "a reason"}
+    return {"benchmark_id": query, **text, "selected_memory_id": selected, **more}
 
 
 def without(value: dict[str, object], key: str) -> dict[str, object]:
     return {k: v for k, v in value.items() if k != key}
+
+
+def scores_of(path: Path, root: Path) -> Any:
+    return score_choices(path, root, "dev", 3).to_json()
 
 
 def score(path: Path, root: Path, *words: str, code: int | None = None) -> Result:
@@ -44,8 +53,8 @@ def counts(scores: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.fixture
-def planted(write_release: WriteRelease, tmp_path: Path) -> tuple[Path, Path]:
-    """A release of twelve queries and a file with one of everything that may go wrong."""
+def planted(path: Path) -> Path:
+    """A file with one of everything that may go wrong."""
     lines: Sequence[object] = [
         row("q9"),  # 1
         row("q0", "m0"),  # 2: wrong
@@ -64,15 +73,13 @@ def planted(write_release: WriteRelease, tmp_path: Path) -> tuple[Path, Path]:
         row("nobody"),  # 15
         row("q10", "M 1"),  # 16: not in the pool
     ]
-    path = tmp_path / "p.jsonl"
     text = "".join(json.dumps(line) + "\n" for line in lines)
     path.write_text(text + '{"benchmark_id": "q7",\n' + json.dumps(row("q11", "m2")))  # 17, 18
-    return release(write_release), path
+    return path
 
 
-def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
-    root, path = planted
-    found = score_choices(path, root, "dev", 3).to_json()
+def test_every_query_and_every_line_is_counted_once(root: Path, planted: Path) -> None:
+    found = scores_of(planted, root)
     causes = found["all"]["causes"]
     assert tuple(causes) == CAUSES
     assert {cause: (tally["count"], tally["lines"]) for cause, tally in causes.items()} == {
@@ -95,9 +102,8 @@ def test_every_query_and_every_line_is_counted_once(planted: tuple[Path, Path]) 
     assert sum(tally["count"] for tally in causes.values()) == found["all"]["asked"] == 12
 
 
-def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -> None:
-    root, path = planted
-    found = score_choices(path, root, "dev", 3).to_json()
+def test_faults_are_named_with_file_line_and_field(root: Path, planted: Path) -> None:
+    found = scores_of(planted, root)
     missing, number = found["all"]["causes"]["faulty"]["faults"]
     assert missing.endswith("p.jsonl:6: field `selected_memory_id` is missing")
     assert number.endswith("p.jsonl:7: field `selected_memory_id` must be a string, not int")
@@ -108,17 +114,15 @@ def test_faults_are_named_with_file_line_and_field(planted: tuple[Path, Path]) -
     assert "p.jsonl:12: field `benchmark_id`" in numbered
 
 
-def test_accuracies_and_coverage_say_what_they_are_over(planted: tuple[Path, Path]) -> None:
-    root, path = planted
-    scores = score_choices(path, root, "dev", 3).to_json()["all"]
+def test_accuracies_and_coverage_say_what_they_are_over(root: Path, planted: Path) -> None:
+    scores = scores_of(planted, root)["all"]
     assert (scores["asked"], scores["answered"], scores["coverage"]) == (12, 6, 0.5)
     assert scores["accuracy_over_answered"]["mean"] == pytest.approx(2 / 6, abs=1e-6)
     assert scores["accuracy_unanswered_as_wrong"]["mean"] == pytest.approx(2 / 12, abs=1e-6)
 
 
-def test_the_text_says_the_same(planted: tuple[Path, Path]) -> None:
-    root, path = planted
-    result = score(path, root, code=0)
+def test_the_text_says_the_same(root: Path, planted: Path) -> None:
+    result = score(planted, root, code=0)
     assert result.stderr == ""
     text = " ".join(result.stdout.split())
     for said in (
@@ -138,34 +142,29 @@ def test_the_text_says_the_same(planted: tuple[Path, Path]) -> None:
         assert said in text, said
 
 
-def test_json_is_canonical_and_repeats(planted: tuple[Path, Path]) -> None:
-    root, path = planted
-    first, second = score(path, root, "--json").stdout, score(path, root, "--json").stdout
+def test_json_is_canonical_and_repeats(root: Path, planted: Path) -> None:
+    first, second = score(planted, root, "--json").stdout, score(planted, root, "--json").stdout
     assert first == second == canonical(json.loads(first)) + "\n"
-    assert json.loads(first) == score_choices(path, root, "dev", None).to_json()
+    assert json.loads(first) == score_choices(planted, root, "dev", None).to_json()
 
 
-def test_the_first_lines_are_the_lowest(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = release(write_release)
-    write_lines(tmp_path / "p.jsonl", [row(f"q{i}", "m0") for i in range(11, 0, -1)])
-    tally = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]["causes"]["wrong"]
+def test_the_first_lines_are_the_lowest(root: Path, path: Path) -> None:
+    write_lines(path, [row(f"q{i}", "m0") for i in range(11, 0, -1)])
+    tally = scores_of(path, root)["all"]["causes"]["wrong"]
     assert tally == {"count": 11, "lines": [1, 2, 3, 4, 5]}
-    assert "11 (lines 1, 2, 3, 4, 5, ...)" in " ".join(
-        score(tmp_path / "p.jsonl", root).stdout.split()
-    )
+    text = " ".join(score(path, root).stdout.split())
+    assert "11 (lines 1, 2, 3, 4, 5, ...)" in text
 
 
 @pytest.mark.parametrize("second", ["m1", "m0", None, 5])
-def test_repeats_do_not_count(write_release: WriteRelease, tmp_path: Path, second: object) -> None:
-    root = release(write_release, 2)
-    write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1"), row("q0", second)])
-    scores = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
-    assert counts(scores) == {"correct": 1, "repeated": 1}
+def test_repeats_do_not_count(root: Path, path: Path, second: object) -> None:
+    write_lines(path, [row("q0"), row("q1"), row("q0", second)])
+    scores = scores_of(path, root)["all"]
+    assert counts(scores) == {"correct": 1, "repeated": 1, "missing": 10}
     assert scores["answered"] == 1
 
 
-def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = release(write_release)
+def test_intervals_are_over_sessions(root: Path, path: Path) -> None:
     folder = root / "dev" / "task3" / "d3"
     for name in ("model_input.jsonl", "reference_output.jsonl"):
         rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
@@ -173,12 +172,9 @@ def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path
             one["session_id"] = f"s{i // 4}"
         write_lines(folder / name, rows)
     right = [i % 3 == 0 or i > 7 for i in range(12)]
-    write_lines(
-        tmp_path / "p.jsonl",
-        [row(f"q{i}", "m1" if right[i] else "m2") for i in range(12) if i != 5],
-    )
-    scores = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"]
     over = [i for i in range(12) if i != 5]
+    write_lines(path, [row(f"q{i}", "m1" if right[i] else "m2") for i in over])
+    scores = scores_of(path, root)["all"]
     for key, members in (
         ("accuracy_over_answered", over),
         ("accuracy_unanswered_as_wrong", range(12)),
@@ -191,19 +187,15 @@ def test_intervals_are_over_sessions(write_release: WriteRelease, tmp_path: Path
         assert abs(wanted.low - lone.low) > 0.01
 
 
-def test_perfect_accuracy_has_an_interval(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = release(write_release)
-    write_lines(tmp_path / "p.jsonl", [row(f"q{i}") for i in range(12)])
-    found = score_choices(tmp_path / "p.jsonl", root, "dev", 3).to_json()["all"][
-        "accuracy_over_answered"
-    ]
+def test_perfect_accuracy_has_an_interval(root: Path, path: Path) -> None:
+    write_lines(path, [row(f"q{i}") for i in range(12)])
+    found = scores_of(path, root)["all"]["accuracy_over_answered"]
     assert (found["mean"], found["high"], found["method"]) == (1.0, 1.0, "wilson")
     assert 0.7 < found["low"] < 0.8
 
 
 @pytest.mark.parametrize("form", ["bom", "crlf", "blank", "gz", "no end"])
-def test_equivalent_files_agree(write_release: WriteRelease, tmp_path: Path, form: str) -> None:
-    root = release(write_release)
+def test_equivalent_files_agree(root: Path, tmp_path: Path, form: str) -> None:
     plain = b"".join(
         json.dumps(row(f"q{i}", f"m{i % 3}", answer="\u2028"), ensure_ascii=False).encode() + b"\n"
         for i in range(12)
@@ -219,7 +211,7 @@ def test_equivalent_files_agree(write_release: WriteRelease, tmp_path: Path, for
             "no end": plain[:-1],
         }[form]
     )
-    scores = [score_choices(p, root, "dev", 3).to_json() for p in (tmp_path / "plain.jsonl", path)]
+    scores = [scores_of(p, root) for p in (tmp_path / "plain.jsonl", path)]
     assert counts(scores[1]["all"]) == counts(scores[0]["all"]) == {"correct": 4, "wrong": 8}
     step = 3 if form == "blank" else 1  # blank lines are passed over, and numbered all the same
     assert scores[1]["all"]["causes"]["correct"]["lines"] == [1 + step * i for i in (1, 4, 7, 10)]
@@ -243,14 +235,13 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
-def test_no_usable_row_is_one_line(write_release: WriteRelease, tmp_path: Path, kind: str) -> None:
+def test_no_usable_row_is_one_line(root: Path, path: Path, kind: str) -> None:
     content, said = UNUSABLE[kind]
-    (tmp_path / "p.jsonl").write_bytes(content)
-    one_line_error(score(tmp_path / "p.jsonl", release(write_release)), "p.jsonl", said)
+    (path).write_bytes(content)
+    one_line_error(score(path, root), "p.jsonl", said)
 
 
-def test_an_unreadable_file_is_one_line(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = release(write_release)
+def test_an_unreadable_file_is_one_line(root: Path, tmp_path: Path) -> None:
     one_line_error(score(tmp_path / "gone.jsonl", root), "gone.jsonl")
     one_line_error(score(tmp_path, root), "no predictions.jsonl here")
     whole = gzip.compress(b"".join(json.dumps(row(f"q{i}")).encode() + b"\n" for i in range(12)))
@@ -258,26 +249,22 @@ def test_an_unreadable_file_is_one_line(write_release: WriteRelease, tmp_path: P
     one_line_error(score(tmp_path / "p.jsonl.gz", root), "cannot be read")
 
 
-def test_missing_references_are_one_line(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = release(write_release)
-    write_lines(tmp_path / "p.jsonl", [row("q0")])
-    one_line_error(score(tmp_path / "p.jsonl", root, "--size", "9"), "9 distractors", "one of 3")
-    one_line_error(score(tmp_path / "p.jsonl", root, "--split", "test"), "test", "dev")
+def test_missing_references_are_one_line(root: Path, path: Path) -> None:
+    write_lines(path, [row("q0")])
+    one_line_error(score(path, root, "--size", "9"), "9 distractors", "one of 3")
+    one_line_error(score(path, root, "--split", "test"), "test", "dev")
     (root / "dev" / "task3" / "d3" / "reference_output.jsonl").unlink()
-    one_line_error(score(tmp_path / "p.jsonl", root), "references")
+    one_line_error(score(path, root), "references")
 
 
-def test_a_shared_gold_id_is_reported(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_a_shared_gold_id_is_reported(write_release: WriteRelease, path: Path) -> None:
     root = write_release(
         [(f"what {i}", [f"fact {i} {j}" for j in range(3)], 1) for i in range(2)],
         ids=["m2", "m1", "m1"],
     )
-    write_lines(tmp_path / "p.jsonl", [row("q0"), row("q1")])
-    assert score_choices(tmp_path / "p.jsonl", root, "dev", None).to_json()["shared_gold_ids"] == 2
-    assert (
-        "in 2 pools other memories have the gold's id too"
-        in score(tmp_path / "p.jsonl", root).stdout
-    )
+    write_lines(path, [row("q0"), row("q1")])
+    assert score_choices(path, root, "dev", None).to_json()["shared_gold_ids"] == 2
+    assert "in 2 pools other memories have the gold's id too" in score(path, root).stdout
 
 
 def test_ids_differ_by_more_than_case_and_space_unless_the_pool_has_both() -> None:
@@ -288,8 +275,7 @@ def test_ids_differ_by_more_than_case_and_space_unless_the_pool_has_both() -> No
     assert meant_ids(" m1", ("m1", "M1")) == frozenset()
 
 
-def test_an_id_in_another_case_is_correct(write_release: WriteRelease, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
+def test_an_id_in_another_case_is_correct(root: Path, path: Path) -> None:
     write_lines(path, [row("q0", " M1 "), row("q1", "M0")])
-    found = score_choices(path, release(write_release), "dev", 3).to_json()["all"]["causes"]
+    found = scores_of(path, root)["all"]["causes"]
     assert (found["correct"]["lines"], found["wrong"]["lines"]) == ([1], [2])
