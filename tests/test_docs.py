@@ -63,6 +63,11 @@ def test_the_shortest_retriever_shown_is_the_file() -> None:
     assert re.sub(r"\n+", "\n", without_docstrings).strip() == re.sub(r"\n+", "\n", shown).strip()
 
 
+def test_the_worker_shown_is_the_one_that_is_tested() -> None:
+    shown = next(block.text for block in blocks(ROOT / "docs/external_systems.md") if block.title)
+    assert shown == (ROOT / "tests/fake_worker.py").read_text("utf-8")
+
+
 def test_links_and_pictures_of_the_readme_exist() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text("utf-8")):
         assert (ROOT / target).exists(), target

@@ -186,6 +186,14 @@ def test_a_memory_system_runs_without_a_model(installed: Path, tmp_path: Path) -
     assert json.loads(scored.stdout)
 
 
+def test_an_external_system_runs(installed: Path, tmp_path: Path) -> None:
+    system = "memory_systems.external:CustomSystem"
+    worker = f"worker={ROOT / 'tests' / 'fake_worker.py'}"
+    words = ["--system", system, "--system-set", worker, "--retriever", "own", "--limit", "3"]
+    done = run(installed / "recallbed", "task1", "run", *words, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["rows"]["done"] == 3
+
+
 def sweep(words: list[Path | str], cwd: Path, name: str = "bm25", label: str = "bm25") -> None:
     out = cwd / "run"
     words = [*words, "--retriever", name, "--limit", "12", "--distractors", "20,100"]

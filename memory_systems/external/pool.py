@@ -54,6 +54,12 @@ class WorkerPool:
         name = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:24]
         return StoreFolder(self._root / _USERS / name)
 
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """All that were started and did not end."""
+        with self._changing:
+            return [*self._idle, *self._used]
+
     def take(self) -> WorkerProcess:
         """Return a worker without an open store, waiting until one is free.
 
@@ -82,11 +88,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers, and remove what belongs to them alone."""
-        with self._changing:
-            workers = [*self._idle, *self._used]
-            self._idle.clear()
-            self._used.clear()
-        for worker in workers:
+        for worker in self.workers:
             worker.kill()
         shutil.rmtree(self._root if self._temporary else self._homes, ignore_errors=True)
         with suppress(OSError):  # it holds files of users

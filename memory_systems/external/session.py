@@ -40,8 +40,7 @@ class StoreSession:
         self.files, self.number = files, number
         self._pool, self._witness, self._user = pool, witness, user
         self._settings, self._limits = dict(settings), limits
-        self.worker: WorkerProcess | None = None
-        """The process that serves at the moment."""
+        self._worker: WorkerProcess | None = None
         self._token = ""
         self._is_ready = self._is_open = False
 
@@ -56,8 +55,8 @@ class StoreSession:
             result = work(self._opened())
         except WorkerFault as error:
             fault = error
-            if debugging() and self.worker is not None:
-                note(*self.worker.stderr.splitlines()[-_LINES_SHOWN:])
+            if debugging() and self._worker is not None:
+                note(*self._worker.stderr.splitlines()[-_LINES_SHOWN:])
             self.abandon()
         except BaseException:
             self.abandon()
@@ -76,13 +75,17 @@ class StoreSession:
         return result
 
     def close_store(self) -> None:
-        """Let the worker close the store, so that its files are whole. Raises WorkerFault."""
-        if self.worker is not None and self._is_open:
-            self.worker.ask("close", EmptyReply)
+        """Let the worker close the store, so that its files are whole, and serve another row.
+
+        Raises WorkerFault.
+        """
+        if self._worker is None:
+            return
+        if self._is_open:
+            self._worker.ask("close", EmptyReply)
             self._is_open = False
-            if not self.worker.hello.capabilities.reopen:
-                self._pool.give_back(self.worker)
-                self.worker = None
+        self._pool.give_back(self._worker)
+        self._worker = None
 
     def reset(self, attempt: Attempt) -> None:
         """Remove all memories: by the worker if it has the store open, else with the files."""
@@ -98,10 +101,10 @@ class StoreSession:
 
     def abandon(self) -> None:
         """Kill the worker; its files are brought back when they are needed."""
-        if self.worker is not None:
-            self.worker.kill()
-            self._pool.give_back(self.worker)
-            self.worker = None
+        if self._worker is not None:
+            self._worker.kill()
+            self._pool.give_back(self._worker)
+            self._worker = None
         self._is_ready = self._is_open = False
 
     def leave(self) -> None:
@@ -110,9 +113,6 @@ class StoreSession:
             self.close_store()
         except WorkerFault:
             self.abandon()
-        if self.worker is not None:
-            self._pool.give_back(self.worker)
-            self.worker = None
         if self._token:
             self._witness.forget(self._token)
             self._token = ""
@@ -120,18 +120,18 @@ class StoreSession:
         self._is_ready = False
 
     def _opened(self) -> WorkerProcess:
-        if self.worker is not None and not self.worker.running:
+        if self._worker is not None and not self._worker.running:
             self.abandon()  # it ended between two operations
         if not self._token:
             self._token = self._witness.register()
-        if self.worker is None:
-            self.worker = self._pool.take()
-            self.worker.limits = self._limits
+        if self._worker is None:
+            self._worker = self._pool.take()
+            self._worker.limits = self._limits
         if not self._is_open:
             if not self._is_ready:
                 self.files.prepare(self.number)
                 self._is_ready = True
-            self.worker.ask(
+            self._worker.ask(
                 "open",
                 EmptyReply,
                 folder=str(self.files.live),
@@ -141,7 +141,7 @@ class StoreSession:
                 settings=self._settings,
             )
             self._is_open = True
-        return self.worker
+        return self._worker
 
     def _taken(self) -> Taken:
         return self._witness.take(self._token) if self._token else Taken()

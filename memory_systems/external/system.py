@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from memory_systems.external.difference import Known, operations_between
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.protocol import EmptyReply, ListReply, LoadReply, SearchReply
 from memory_systems.external.session import StoreSession
-from memory_systems.external.witness import Witness
+from memory_systems.external.witness import NoModels, Witness
 from memory_systems.external.worker_process import Limits, WorkerFault, WorkerProcess
 from memory_systems.own_search import OwnSearch
 from memory_systems.shared import Shared
@@ -74,10 +75,8 @@ class ExternalSystem(StoredSystem):
 
     @property
     def python(self) -> Path:
-        """The Python of the system's environment. Raises UserError if it is not known."""
-        if self._python is None:
-            raise UserError(f"{self._name}: pass --system-set python=FILE, the Python to run it in")
-        return Path(self._python).expanduser().absolute()
+        """The Python of the system's environment: `python`, by default the one that runs this."""
+        return Path(self._python or sys.executable).expanduser().absolute()
 
     def worker_settings(self) -> Mapping[str, JSON]:
         """Return what the worker's `open` gets as `settings`. By default nothing."""
@@ -85,7 +84,7 @@ class ExternalSystem(StoredSystem):
 
     def make_witness(self) -> AbstractContextManager[Witness]:
         """Return the gateway to the models of the run."""
-        raise NotImplementedError
+        return nullcontext(NoModels())
 
     @override
     def settings(self) -> Mapping[str, JSON]:
@@ -298,7 +297,7 @@ class ExternalSystem(StoredSystem):
 
 
 class CustomSystem(ExternalSystem):
-    """A system of the user's own: `worker` is the file that runs it, see External systems."""
+    """A system of the user's own, which the file `worker` runs in the environment of `python`."""
 
     def __init__(
         self,

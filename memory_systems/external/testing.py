@@ -81,7 +81,7 @@ class ExternalSystemContract(MemorySystemContract):
         for killed in (False, True):
             with self.opened(load=ITEMS) as system:
                 operations = system.ingest(DIALOGUE[:2])
-                if killed and (worker := worker_of(system)) is not None:
+                for worker in workers_of(system) if killed else ():
                     worker.kill()
                 told.append((operations, system.memories()))
                 told.append((system.ingest(DIALOGUE), system.memories()))
@@ -121,14 +121,13 @@ class ExternalSystemContract(MemorySystemContract):
         with self.opened(load=ITEMS) as system:
             system.ingest(DIALOGUE)
             system.search(QUERIES[0], 3)
-            worker = worker_of(system)
-            assert worker is None or worker.refused == []
+            assert [host for worker in workers_of(system) for host in worker.refused] == []
 
 
-def worker_of(system: MemorySystem) -> WorkerProcess | None:
-    """Return the worker that serves an external system at the moment."""
+def workers_of(system: MemorySystem) -> list[WorkerProcess]:
+    """Return the workers that an external system has or shares."""
     assert isinstance(system, ExternalSystem)
-    return None if system._session is None else system._session.worker
+    return system._pool().workers
 
 
 def _load_nothing(items: Sequence[MemoryItem]) -> None:
