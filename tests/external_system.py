@@ -2,9 +2,10 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -72,3 +73,14 @@ class FaultySystem(Scripted):
     """The same, with faults that a dialogue asks for."""
 
     FILE = "faulty_worker.py"
+
+
+class AsksModel(CustomSystem):
+    """The same over the gateway of a run: two calls per dialogue, whose errors it stores."""
+
+    def __init__(self, context: SystemContext) -> None:
+        super().__init__(context, str(HERE / "faulty_worker.py"))
+
+    @override
+    def worker_settings(self) -> Mapping[str, Any]:
+        return {"calls": 2}

@@ -34,11 +34,13 @@ class Faulty(notebook()):
     context = ()
 
     def open(self, folder, user, base_url, api_key, settings):
-        self.base_url, self.api_key = base_url, api_key
+        self.base_url, self.api_key, self.settings = base_url, api_key, settings
         super().open(folder, user, base_url, api_key, settings)
 
     def ingest(self, turns, time):
         super().ingest(turns, time)
+        for _ in range(self.settings.get("calls", 0)):
+            self.ask_model()
         self.close()  # so that a fault leaves its traces in the files
         for fault, once in FAULT.findall("\n".join(turn["text"] for turn in turns)):
             if not once or not Path(once).exists():

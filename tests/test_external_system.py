@@ -1,9 +1,11 @@
 """External systems with real processes: contract, faults, kills, own search."""
 
 import os
+import platform
 import signal
 import sys
 import time
+import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from memory_systems import Action, Operation, SystemContext, SystemFailure
 from memory_systems.base import Hit
 from memory_systems.external.system import CustomSystem, ExternalSystem
 from memory_systems.external.testing import ExternalSystemContract, workers_of
-from memory_systems.external.witness import Taken
+from memory_systems.external.witness import GAVE_UP, Taken
 from memory_systems.external.worker_process import Limits
 from memory_systems.own_search import OwnSearch
 from memory_systems.shared import Shared
@@ -164,6 +166,17 @@ def test_a_failure_that_the_gateway_saw(error: UserError | None, also: str) -> N
         assert [one.after.text for one in system.ingest(said("my cat is old")) if one.after] == [
             "my cat is old"
         ]
+
+
+def test_a_call_that_a_killed_worker_left_is_not_the_cause() -> None:
+    with faulty() as system:
+        system.witness.taken = [Taken(USED, (GAVE_UP,))]
+        with pytest.raises(SystemFailure, match="ended with code 1") as failure:
+            system.ingest(said("fault exit 1"))
+        assert failure.value.usage == USED
+        system.witness.taken = [Taken(USED, (GAVE_UP,))]
+        with pytest.raises(SystemFailure, match=GAVE_UP):
+            system.ingest(said("my dog is old"))
 
 
 def test_usage_is_that_of_the_gateway() -> None:
@@ -376,6 +389,23 @@ def test_wrong_settings(tmp_path: Path) -> None:
         CustomSystem(context, str(script), seconds=0)
     with pytest.raises(UserError, match="workers must be at least 1, not 0"):
         CustomSystem(context, str(script), workers=0)
+
+
+def test_settings_tell_environments_apart(tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.touch()
+    context = SystemContext(Overlap())
+    ours = CustomSystem(context, str(script)).settings()["environment"]
+    assert ours["python"] == platform.python_version()
+    assert (
+        ours == CustomSystem(context, str(script), python=sys.executable).settings()["environment"]
+    )
+    venv.create(tmp_path / "env")
+    other = CustomSystem(context, str(script), python=str(tmp_path / "env" / "bin" / "python"))
+    assert other.settings()["environment"]["packages"] != ours["packages"]
+    for wrong, line in (("/nowhere/python", "cannot be run"), ("/bin/false", "is not a Python")):
+        with pytest.raises(UserError, match=f"{wrong}: {line}"):
+            CustomSystem(context, str(script), python=wrong).settings()
 
 
 def test_settings_name_no_place_of_this_machine() -> None:

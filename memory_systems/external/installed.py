@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from memory_systems.external.catalogue import ExternalSpec
 from memory_systems.external.environments import environment_of
-from memory_systems.external.system import ExternalSystem
+from memory_systems.external.system import ExternalSystem, packages_of
 from recallbed.chat_models.base import JSON
 
 
@@ -37,7 +37,7 @@ class InstalledSystem(ExternalSystem):
     @override
     def settings(self) -> Mapping[str, JSON]:
         if self._python is not None:
-            return {**super().settings(), "environment": "a Python of the user's"}
+            return {**super().settings(), "environment": packages_of(self.python)}
         found = environment_of(self.spec)
         environment = {"version": found.version, "checksum": found.checksum}
         return {**super().settings(), "environment": environment}

@@ -11,7 +11,7 @@ from memory_systems.base import SystemFailure
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.protocol import EmptyReply
 from memory_systems.external.store_folder import StoreFolder
-from memory_systems.external.witness import Taken, Witness
+from memory_systems.external.witness import GAVE_UP, Taken, Witness
 from memory_systems.external.worker_process import Limits, WorkerFault, WorkerProcess
 from recallbed.chat_models.base import JSON
 from recallbed.harness.terminal import debugging, note
@@ -68,10 +68,11 @@ class StoreSession:
             self.abandon()
         if taken.error:
             raise taken.error
-        if taken.failures:
-            raise SystemFailure(taken.failures[0], attempt.usage) from fault
-        if fault:
-            raise SystemFailure(fault.cause, attempt.usage) from fault
+        # Calls that ended with the worker are not why it ended.
+        causes = [cause for cause in taken.failures if not (fault and cause == GAVE_UP)]
+        causes += [fault.cause] if fault else []
+        if causes:
+            raise SystemFailure(causes[0], attempt.usage) from fault
         return result
 
     def close_store(self) -> None:

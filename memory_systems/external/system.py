@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+import subprocess
 import sys
 from abc import abstractmethod
 from collections import Counter
@@ -10,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from typing_extensions import override
@@ -323,11 +326,32 @@ class CustomSystem(ExternalSystem):
 
     @override
     def settings(self) -> Mapping[str, JSON]:
-        return {key: value for key, value in super().settings().items() if key != "worker"}
+        found = {key: value for key, value in super().settings().items() if key != "worker"}
+        return {**found, "environment": packages_of(self.python)}
 
     @override
     def depends_on(self) -> Sequence[Path]:
         return [self._worker_file]
+
+
+@cache
+def packages_of(python: Path) -> Mapping[str, str]:
+    """Return the version of a Python and a hash over its packages with their versions.
+
+    Raises UserError if it cannot be run.
+    """
+    code = (
+        "import importlib.metadata as m, platform;"
+        "print(platform.python_version(), sorted({(d.name, d.version) for d in m.distributions()}))"
+    )
+    try:
+        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True)
+    except OSError as error:
+        raise UserError(f"{python}: cannot be run ({error.strerror})") from error
+    if done.returncode:
+        raise UserError(f"{python}: is not a Python that lists its packages")
+    version, _, packages = done.stdout.partition(" ")
+    return {"python": version, "packages": hashlib.sha256(packages.encode()).hexdigest()[:16]}
 
 
 def _as_listed(loaded: Mapping[str, MemoryItem], listed: ListReply) -> dict[str, MemoryItem]:

@@ -8,6 +8,9 @@ from typing import Protocol
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.errors import UserError
 
+GAVE_UP = "the system did not wait for the reply"
+"""Failure of a call whose reply nobody reads: the system timed out, or was killed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
