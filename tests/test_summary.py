@@ -1,7 +1,7 @@
 """What a finished run says of itself: cells, intervals, ceilings, the table and its remarks."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +57,10 @@ def manifest(**facts: Any) -> dict[str, Any]:
 
 def row(query: str, above: int | None, tied: int | None = 1, **other: Any) -> dict[str, Any]:
     error = "broken" if above is None else None
-    return {
-        "query": query,
-        "retriever": "x",
-        "distractors": 9,
-        "pool": "p",
-        "gold": 0,
-        "above": above,
-        "tied": None if above is None else tied,
-        "top": [],
-        "calls": 0,
-        "tokens_in": 0,
-        "tokens_out": 0,
-        "repairs": {},
-        "error": error,
-        **other,
-    }
+    of = {"query": query, "retriever": "x", "distractors": 9, "pool": "p", "gold": 0}
+    ranks = {"above": above, "tied": None if above is None else tied, "top": []}
+    used = {"calls": 0, "tokens_in": 0, "tokens_out": 0, "repairs": {}}
+    return {**of, **ranks, **used, "error": error, **other}
 
 
 def summarise(
@@ -90,32 +78,37 @@ def shown(summary: SweepSummary) -> str:
     return "\n".join(build_table(summary, {"x": (1.5, 0.25)}).lines())
 
 
-def numbered(write_release: WriteRelease, queries: int, pool: int = 5) -> Path:
-    return write_release(
-        [
-            (f"query {i}", [f"memory {i} of kind {j}" for j in range(pool)], i % pool)
-            for i in range(queries)
-        ]
-    )
+def numbered(write_release: WriteRelease, queries: int) -> Path:
+    texts = [[f"memory {i} of kind {j}" for j in range(5)] for i in range(queries)]
+    return write_release([(f"query {i}", texts[i], i % 5) for i in range(queries)])
+
+
+@pytest.fixture
+def swept(write_release: WriteRelease, tmp_path: Path) -> Callable[..., Any]:
+    """The cells of a sweep over `queries` queries with pools of five."""
+
+    def sweep(*retrievers: str, queries: int = 5, out: str = "run", **options: Any) -> Any:
+        labels = tuple(Configuration(f"x{i}", name, {}) for i, name in enumerate(retrievers))
+        given: dict[str, Any] = {"distractors": (4,), "ks": (1,), **options}
+        data = numbered(write_release, queries)
+        return run_sweep(sweep_config(labels, data, out=tmp_path / out, **given)).summary["cells"]
+
+    return sweep
 
 
 def test_figures_are_means_over_the_rows() -> None:
     ties = [(0, 1), (1, 4), (3, 1), (0, 2)]
-    cell = only_cell(
-        summarise(manifest(), [row(f"q{i}", *t) for i, t in enumerate(ties)], (1, 5, 10))
-    )
+    rows = [row(f"q{i}", *t) for i, t in enumerate(ties)]
+    cell = only_cell(summarise(manifest(), rows, (1, 5, 10)))
     for k in (1, 5):
         figures = cell["recall"][str(k)]
         assert figures["mean"] == pytest.approx(np.mean([recall_at(k, *t) for t in ties]), abs=1e-6)
     assert cell["recall"]["1"]["worst"] == 0.25
     assert cell["recall"]["1"]["best"] == 0.5
     assert cell["recall"]["1"]["chance"] == 0.1
-    assert cell["reciprocal_rank"]["mean"] == pytest.approx(
-        np.mean([reciprocal_rank(*t) for t in ties]), abs=1e-6
-    )
-    assert cell["reciprocal_rank"]["chance"] == pytest.approx(
-        sum(1 / rank for rank in range(1, 11)) / 10, abs=1e-6
-    )
+    figures = cell["reciprocal_rank"]
+    assert figures["mean"] == pytest.approx(np.mean([reciprocal_rank(*t) for t in ties]), abs=1e-6)
+    assert figures["chance"] == pytest.approx(sum(1 / r for r in range(1, 11)) / 10, abs=1e-6)
     assert cell["tie_rate"] == 0.5
     assert cell["all_tied"] == 0
 
@@ -141,9 +134,8 @@ def test_the_interval_is_bootstrapped_over_sessions_with_the_runs_seed() -> None
     facts = manifest(sessions=sessions)
     facts["fingerprint"]["seed"] = 11
     cell = only_cell(summarise(facts, [row(f"q{i}", a) for i, a in enumerate(above)], (1,)))
-    expected = Bootstrap([sessions[f"q{i}"] for i in range(12)], 11).interval(
-        np.array([float(a == 0) for a in above])
-    )
+    values = np.array([float(a == 0) for a in above])
+    expected = Bootstrap([sessions[f"q{i}"] for i in range(12)], 11).interval(values)
     got = cell["recall"]["1"]
     assert (got["low"], got["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
     assert got["interval"] == "bootstrap"
@@ -171,83 +163,43 @@ def test_a_summary_can_be_made_again_for_other_ks() -> None:
     assert list(only_cell(summarise(manifest(), rows, (3, 7)))["recall"]) == ["3", "7"]
 
 
-def test_failures_of_a_real_sweep(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = numbered(write_release, 5)
-    name = f"{__name__}:FailsOnEven"
-    config = sweep_config(
-        (Configuration("x", name, {}),), data=root, distractors=(4,), ks=(1,), out=tmp_path / "run"
-    )
-    cell = run_sweep(config).summary["cells"][0]
+def test_failures_of_a_real_sweep(swept: Callable[..., Any]) -> None:
+    [cell] = swept(f"{__name__}:FailsOnEven")
     assert (cell["attempted"], cell["scored"], cell["failed"]) == (5, 2, 3)
     assert cell["failures"] == {"even number": 3}
     assert cell["recall"]["1"]["mean"] == 0.2
     assert (cell["calls"], cell["tokens_in"], cell["repairs"]) == (2, 20, {"cut": 2})
 
 
-def test_no_rows_scored_is_an_error(write_release: WriteRelease, tmp_path: Path) -> None:
-    config = sweep_config(
-        (Configuration("x", f"{__name__}:FailsAlways", {}),),
-        data=numbered(write_release, 5),
-        distractors=(4,),
-        out=tmp_path / "run",
-    )
+def test_no_rows_scored_is_an_error(swept: Callable[..., Any]) -> None:
     with pytest.raises(UserError, match=r"not one of 5 rows could be scored \(service down: 5\)"):
-        run_sweep(config)
+        swept(f"{__name__}:FailsAlways")
 
 
-def test_a_failed_retriever_leaves_the_others(write_release: WriteRelease, tmp_path: Path) -> None:
-    config = sweep_config(
-        (Configuration("x", f"{__name__}:FailsAlways", {}), Configuration("c", "constant", {})),
-        data=numbered(write_release, 5),
-        distractors=(4,),
-        ks=(1,),
-        out=tmp_path / "run",
-    )
-    broken, fine = run_sweep(config).summary["cells"]
+def test_a_failed_retriever_leaves_the_others(swept: Callable[..., Any]) -> None:
+    broken, fine = swept(f"{__name__}:FailsAlways", "constant")
     assert "recall" not in broken
     assert fine["recall"]["1"]["mean"] == 0.2
 
 
-def test_pool_seeds_are_averaged(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = numbered(write_release, 8)
-
-    def recall(name: str, seeds: tuple[int, ...]) -> dict[str, Any]:
-        config = sweep_config(
-            (Configuration("random", "random", {}),),
-            data=root,
-            pool_seeds=seeds,
-            distractors=(20,),
-            ks=(5,),
-            out=tmp_path / name,
-        )
-        [cell] = run_sweep(config).summary["cells"]
-        return dict(cell)
-
-    single = [recall(f"seed{seed}", (seed,))["recall"]["5"]["mean"] for seed in (0, 1, 2)]
+def test_pool_seeds_are_averaged(swept: Callable[..., Any]) -> None:
+    options = {"queries": 8, "distractors": (20,), "ks": (5,)}
+    single = [
+        swept("random", out=f"seed{seed}", pool_seeds=(seed,), **options)[0]["recall"]["5"]["mean"]
+        for seed in (0, 1, 2)
+    ]
     assert len(set(single)) > 1, "the pools of several seeds must differ"
-    together = recall("all", (0, 1, 2))
+    [together] = swept("random", pool_seeds=(0, 1, 2), **options)
     assert together["attempted"] == 24
     assert together["recall"]["5"]["mean"] == pytest.approx(np.mean(single), abs=1e-6)
 
 
-def test_the_seeds_of_a_query_are_one_cluster(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_the_seeds_of_a_query_are_one_cluster(swept: Callable[..., Any]) -> None:
     # Three pools of one query are not three independent queries.
-    root = numbered(write_release, 8)
-    config = sweep_config(
-        (Configuration("constant", "constant", {}),),
-        data=root,
-        pool_seeds=(0, 1, 2),
-        distractors=(4,),
-        ks=(1,),
-        out=tmp_path / "run",
-    )
-    figures = run_sweep(config).summary["cells"][0]["recall"]["1"]
-    one = run_sweep(
-        sweep_config(
-            config.retrievers.configurations, root, distractors=(4,), ks=(1,), out=tmp_path / "one"
-        )
-    ).summary["cells"][0]["recall"]["1"]
-    assert (figures["low"], figures["high"]) == (one["low"], one["high"])
+    [several] = swept("constant", queries=8, pool_seeds=(0, 1, 2))
+    [one] = swept("constant", queries=8, out="one")
+    for end in ("low", "high"):
+        assert several["recall"]["1"][end] == one["recall"]["1"][end]
 
 
 def test_the_table_shows_every_promised_column() -> None:

@@ -1,13 +1,8 @@
 """Task 3 as a model is scored: it chooses and answers; use stands beside exact match."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +18,14 @@ from task3 import answer, score
 from task3.answer_run import ask, shuffled
 from tests import kit
 from tests.kit import WriteRelease, one_line_error, read_lines, write_lines
-from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
+from tests.scripted_server import (
+    Call,
+    Raw,
+    ScriptedServer,
+    completion,
+    kill_when,
+    scripted_server,
+)
 
 TOPICS = ("tea", "chess", "violin", "cactus", "harbour", "cheese", "kayak", "comet")
 LINE = re.compile(r"^\[(\d+)\] (.*)$", re.M)
@@ -63,29 +65,45 @@ def server() -> Iterator[ScriptedServer]:
         yield script
 
 
-def words(root: Path, server: ScriptedServer, out: Path, *more: str) -> list[str]:
+def words(root: Path, server: ScriptedServer, out: Path, *more: object) -> list[object]:
     chat = ["--chat-model", "openai:m", "--base-url", server.url, "--replies", f"{out}.sqlite"]
-    data = ["--data", str(root), "--pools", "released", "--distractors", "7", "--out", str(out)]
+    data = ["--data", root, "--pools", "released", "--distractors", 7, "--out", out]
     return [*chat, *data, *more]
 
 
 def run(
-    root: Path, server: ScriptedServer, out: Path, *more: str, code: int | None = None
+    root: Path, server: ScriptedServer, out: Path, *more: object, code: int | None = None
 ) -> Result:
     return kit.run(answer.app, *words(root, server, out, *more), code=code)
 
 
+def summary_of(root: Path, server: ScriptedServer, out: Path, *more: object) -> Any:
+    """The summary of a run; it must succeed."""
+    return kit.run_json(answer.app, *words(root, server, out, *more))
+
+
+def fails_for_tea(behaviour: str | Raw) -> Callable[[Call], str | Raw]:
+    """The two queries about tea get this behaviour."""
+
+    def choose(call: Call) -> str | Raw:
+        return behaviour if "tea" in call.prompt.split("Query:")[1].split("\n")[0] else "perfect"
+
+    return choose
+
+
+def selects(label: object) -> Callable[[Call], dict[str, Any]]:
+    return lambda call: {"answer": "a", "reason": "r", "selected_memory": label}
+
+
 def test_rows_are_official_and_scored(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
-    result = run(root, server, tmp_path / "run", "--json", code=0)
-    summary = json.loads(result.stdout)
+    summary = summary_of(root, server, tmp_path / "run")
     assert (summary["attempted"], summary["answered"], summary["failed"]) == (12, 12, {})
     assert summary["recall_at_1"]["mean"] == summary["used_by_overlap"]["mean"] == 1.0
     assert (summary["calls"], summary["cost"]) == (12, None)
     rows = read_lines(tmp_path / "run" / "predictions.jsonl")
     assert [row["benchmark_id"] for row in rows] == [f"q{n}" for n in range(12)]
-    assert {tuple(row) for row in rows} == {
-        ("benchmark_id", "answer", "reason", "selected_memory_id")
-    }
+    keys = ("benchmark_id", "answer", "reason", "selected_memory_id")
+    assert {tuple(row) for row in rows} == {keys}
     assert {row["selected_memory_id"] for row in rows} == {"m2"}
     found = score.score_choices(tmp_path / "run" / "predictions.jsonl", root, "dev", 7)
     assert found.all.counts.causes["correct"].count == 12
@@ -131,13 +149,8 @@ def test_a_label_that_names_nothing_selects_nothing(
     root: Path, tmp_path: Path, label: int | None, unknown: int
 ) -> None:
     """0 means none; others are counted, never wrapped round to another memory."""
-
-    def reply(call: Call) -> dict[str, Any]:
-        return {"answer": "a", "reason": "r", "selected_memory": label}
-
-    with scripted_server(reply) as server:
-        result = run(root, server, tmp_path / "run", "--limit", "2", "--json")
-    summary = json.loads(result.stdout)
+    with scripted_server(selects(label)) as server:
+        summary = summary_of(root, server, tmp_path / "run", "--limit", 2)
     assert (summary["named_no_memory"], summary["unknown_labels"]) == (2, 2 * unknown)
     assert summary["recall_at_1"]["mean"] == 0.0
     rows = read_lines(tmp_path / "run" / "predictions.jsonl")
@@ -151,26 +164,22 @@ def test_a_label_in_quotes_is_a_label(root: Path, tmp_path: Path) -> None:
         return {**knows(call), "selected_memory": str(knows(call)["selected_memory"])}
 
     with scripted_server(reply) as server:
-        result = run(root, server, tmp_path / "run", "--limit", "2", "--json")
-    assert json.loads(result.stdout)["recall_at_1"]["mean"] == 1.0
+        summary = summary_of(root, server, tmp_path / "run", "--limit", 2)
+    assert summary["recall_at_1"]["mean"] == 1.0
 
 
-def test_failures_are_counted_and_get_no_row(root: Path, tmp_path: Path) -> None:
-    """Failed calls stay outside every share, and can be tried again."""
-
-    def choose(call: Call) -> str:
-        return "truncated" if "tea" in call.prompt.split("Query:")[1].split("\n")[0] else "perfect"
-
-    with scripted_server(knows, choose) as server:
-        result = run(root, server, tmp_path / "run", "--json")
-        summary = json.loads(result.stdout)
-        assert summary["failed"] == {"cut at the output limit": 2}
-        assert (summary["answered"], summary["recall_at_1"]["mean"]) == (10, 1.0)
-        assert len(read_lines(tmp_path / "run" / "predictions.jsonl")) == 10
-        server.choose = lambda call: "perfect"
-        again = run(root, server, tmp_path / "run", "--retry-failed", "--json")
-        assert json.loads(again.stdout)["answered"] == 12
-        assert len(read_lines(tmp_path / "run" / "predictions.jsonl")) == 12
+def test_failures_are_counted_and_get_no_row(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    """Failed calls stay outside every share, and can be retried."""
+    server.choose = fails_for_tea("truncated")
+    summary = summary_of(root, server, tmp_path / "run")
+    assert summary["failed"] == {"cut at the output limit": 2}
+    assert (summary["answered"], summary["recall_at_1"]["mean"]) == (10, 1.0)
+    assert len(read_lines(tmp_path / "run" / "predictions.jsonl")) == 10
+    server.choose = lambda call: "perfect"
+    assert summary_of(root, server, tmp_path / "run", "--retry-failed")["answered"] == 12
+    assert len(read_lines(tmp_path / "run" / "predictions.jsonl")) == 12
 
 
 @pytest.mark.parametrize(
@@ -183,17 +192,11 @@ def test_failures_are_counted_and_get_no_row(root: Path, tmp_path: Path) -> None
     ],
 )
 def test_one_strange_reply_costs_no_row_of_another_query(
-    root: Path, tmp_path: Path, reply: Any, failed: dict[str, int]
+    root: Path, server: ScriptedServer, tmp_path: Path, reply: Any, failed: dict[str, int]
 ) -> None:
     """Half a character, in the text or as an escape, is U+FFFD, as it is in a data file."""
-
-    def choose(call: Call) -> str | Raw:
-        strange = "tea" in call.prompt.split("Query:")[1].split("\n")[0]
-        return Raw(json.dumps(reply)) if strange else "perfect"
-
-    with scripted_server(knows, choose) as server:
-        result = run(root, server, tmp_path / "run", "--json")
-    summary = json.loads(result.stdout)
+    server.choose = fails_for_tea(Raw(json.dumps(reply)))
+    summary = summary_of(root, server, tmp_path / "run")
     assert summary["failed"] == failed
     assert summary["answered"] == 12 - sum(failed.values())
     rows = read_lines(tmp_path / "run" / "rows.jsonl")
@@ -203,17 +206,14 @@ def test_one_strange_reply_costs_no_row_of_another_query(
     assert summary["repairs"].get("lone surrogate", 0) == len(repaired)
 
 
-def test_the_reason_of_a_server_is_in_rows_and_in_the_summary(root: Path, tmp_path: Path) -> None:
-    told = {"error": {"message": "no such\nadapter \x1b[1m; you sent Bearer secret-key-0123"}}
-
-    def choose(call: Call) -> str | Raw:
-        strange = "tea" in call.prompt.split("Query:")[1].split("\n")[0]
-        return Raw(json.dumps(told), 422) if strange else "perfect"
-
+def test_the_reason_of_a_server_is_in_rows_and_in_the_summary(
+    root: Path, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"error": {"message": "no such\nadapter \x1b[1m; you sent Bearer secret-key-0123"}}
     reason = r"HTTP 422: no such adapter \x1b[1m; you sent Bearer ***"
-    with pytest.MonkeyPatch.context() as patch, scripted_server(knows, choose) as server:
-        patch.setenv("RECALLBED_API_KEY", "secret-key-0123")
-        shown = run(root, server, tmp_path / "run")
+    server.choose = fails_for_tea(Raw(json.dumps(error), 422))
+    monkeypatch.setenv("RECALLBED_API_KEY", "secret-key-0123")
+    shown = run(root, server, tmp_path / "run")
     assert f"failed, bad request (reason: {reason}): 2" in shown.output
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["failed"], summary["reasons"]) == ({"bad request": 2}, {"bad request": reason})
@@ -230,18 +230,13 @@ def test_nothing_answered_is_an_error(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_retriever_limits_the_prompt(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
-    """What it loses is told: no model finds a gold that it isn't shown."""
-    more = ["--retriever", "bm25", "--depth", "2", "--json"]
-    summary = json.loads(run(root, server, tmp_path / "run", *more).stdout)
+    """What it loses is reported: no model finds a gold that it isn't shown."""
+    summary = summary_of(root, server, tmp_path / "run", "--retriever", "bm25", "--depth", 2)
     assert summary["gold_shown"]["mean"] == 1.0
     assert {row["result"]["shown"] for row in read_lines(tmp_path / "run" / "rows.jsonl")} == {2}
-
-    def none(call: Call) -> dict[str, Any]:
-        return {"answer": "a", "reason": "r", "selected_memory": 1}
-
-    with scripted_server(none) as other:
-        more = ["--retriever", "oldest=tests.test_task3_answer:Backwards", "--depth", "2", "--json"]
-        summary = json.loads(run(root, other, tmp_path / "other", *more).stdout)
+    server.answer = selects(1)
+    more = ["--retriever", "oldest=tests.test_task3_answer:Backwards", "--depth", 2]
+    summary = summary_of(root, server, tmp_path / "other", *more)
     assert summary["gold_shown"]["mean"] == summary["recall_at_1"]["mean"] == 0.0
 
 
@@ -249,19 +244,17 @@ def test_the_cost_of_one_model_is_known(root: Path, server: ScriptedServer, tmp_
     """Rows don't say whose their tokens are, so the cost of two models isn't guessed at."""
     table = tmp_path / "prices.toml"
     table.write_text("[m]\nin = 1000000\nout = 0\n[n]\nin = 1\nout = 1\n")
-    more = ["--prices", str(table), "--limit", "2", "--json"]
-    summary = json.loads(run(root, server, tmp_path / "run", *more).stdout)
+    more = ["--prices", table, "--limit", 2]
+    summary = summary_of(root, server, tmp_path / "run", *more)
     assert summary["cost"] == summary["tokens_in"] == 20
 
     def both(call: Call) -> Any:
         return {"order": [1]} if '"order"' in call.prompt else knows(call)
 
-    with scripted_server(both) as other:
-        legs = ["--retriever", "llm=listwise", "--set", "llm.model=openai:n"]
-        more += [*legs, "--set", "llm.first_stage=bm25", "--set", "llm.depth=8", "--depth", "8"]
-        result = run(root, other, tmp_path / "other", *more)
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    server.answer = both
+    more += ["--retriever", "llm=listwise", "--set", "llm.model=openai:n", "--depth", 8]
+    more += ["--set", "llm.first_stage=bm25", "--set", "llm.depth=8"]
+    summary = summary_of(root, server, tmp_path / "other", *more)
     assert (summary["calls"], summary["cost"]) == (4, None)
 
 
@@ -273,55 +266,31 @@ def test_drawn_pools(write_release: WriteRelease, server: ScriptedServer, tmp_pa
         lines = LINE.findall(call.prompt)
         query = call.prompt.split("Query: ")[1].split("\n")[0]
         own = query.removeprefix("What of ").rstrip("?")
-        far = [n for n, text in lines if not text.endswith(f"number {TOPICS.index(own)}")]
-        far = [n for n in far if own not in dict(lines)[n]]
-        return {"answer": "a", "reason": "r", "selected_memory": int(far[0])}
+        end = f"number {TOPICS.index(own)}"
+        far = [n for n, text in lines if not text.endswith(end) and own not in text]
+        return selects(int(far[0]))(call)
 
-    with scripted_server(last) as script:
-        out = tmp_path / "run"
-        result = kit.run(
-            answer.app,
-            *words(root, script, out, "--json"),
-            "--pools",
-            "nested",
-            "--distractors",
-            "20",
-        )
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["recall_at_1"]["mean"] == 0.0
+    server.answer, out = last, tmp_path / "run"
+    summary = summary_of(root, server, out, "--pools", "nested", "--distractors", 20)
+    assert summary["recall_at_1"]["mean"] == 0.0
     rows = read_lines(out / "predictions.jsonl")
     assert all(row["selected_memory_id"].startswith("drawn:") for row in rows)
     found = score.score_choices(out / "predictions.jsonl", root, "dev", 7)
     assert found.all.counts.causes["not_in_pool"].count == 8
 
 
-def test_a_resumed_run_equals_an_unbroken_one(root: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_unbroken_one(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     """On a real process that is killed while a call is under way."""
-    held = threading.Event()
-
-    def choose(call: Call) -> str:
-        if not held.is_set() and "violin, 10" in call.prompt:
-            held.set()
-            return "hang"
-        return "perfect"
-
-    with scripted_server(knows, choose) as server:
-        more = ["--in-flight", "1", "--limit", "12"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "task3.answer", *words(root, server, tmp_path / "run", *more)],
-            cwd=Path(__file__).parents[1],
-            env=dict(os.environ),
-            stderr=subprocess.DEVNULL,
-        )
-        assert held.wait(300)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kept = len(read_lines(tmp_path / "run" / "rows.jsonl"))
-        assert 8 <= kept < 12
-        server.calls.clear()
-        assert run(root, server, tmp_path / "run", *more, "--resume").exit_code == 0
-        assert len(server.calls) == 2  # the one that hung, and the last
-        assert run(root, server, tmp_path / "whole", *more).exit_code == 0
+    more = ("--in-flight", 1, "--limit", 12)
+    killed = words(root, server, tmp_path / "run", *more)
+    kill_when(server, lambda call: "violin, 10" in call.prompt, "task3.answer", *killed)
+    assert 8 <= len(read_lines(tmp_path / "run" / "rows.jsonl")) < 12
+    server.calls.clear()
+    run(root, server, tmp_path / "run", *more, "--resume", code=0)
+    assert len(server.calls) == 2  # the one that was killed, and the last
+    run(root, server, tmp_path / "whole", *more, code=0)
     for name in ("rows.jsonl", "predictions.jsonl", "summary.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -336,7 +305,7 @@ def test_other_settings_are_refused(root: Path, server: ScriptedServer, tmp_path
 
 def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    small = run(root, server, out, "--max-tokens-total", "1700", "--in-flight", "1")
+    small = run(root, server, out, "--max-tokens-total", 1700, "--in-flight", 1)
     one_line_error(small, "budget")
     assert 1 <= len(server.calls) < 12
     assert run(root, server, out, "--resume").exit_code == 0
@@ -344,8 +313,8 @@ def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: P
 
 
 def test_a_dry_run_leaves_no_trace(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
-    result = run(root, server, tmp_path / "run", "--dry-run", "--json")
-    assert json.loads(result.stdout)["openai:m"]["calls"] == 12
+    plan = summary_of(root, server, tmp_path / "run", "--dry-run")
+    assert plan["openai:m"]["calls"] == 12
     assert not server.calls
     assert not (tmp_path / "run").exists()
 
@@ -367,12 +336,8 @@ def test_a_dry_run_leaves_no_trace(root: Path, server: ScriptedServer, tmp_path:
 def test_faulty_options(
     root: Path, server: ScriptedServer, tmp_path: Path, more: list[str], said: str
 ) -> None:
-    result = run(root, server, tmp_path / "run", *more)
-    one_line_error(result, said)
+    one_line_error(run(root, server, tmp_path / "run", *more), said)
     assert not (tmp_path / "run").exists()
-
-
-def test_no_model_is_one_line(root: Path) -> None:
     one_line_error(kit.run(answer.app, "--data", root), "--chat-model")
 
 
@@ -401,8 +366,7 @@ def predict(path: Path, reasons: dict[str, str], selected: str = "m2") -> Path:
         {"benchmark_id": name, "answer": "a", "reason": reason, "selected_memory_id": selected}
         for name, reason in reasons.items()
     ]
-    write_lines(path, rows)
-    return path
+    return write_lines(path, rows)
 
 
 scored = partial(kit.run, score.app)
@@ -414,8 +378,7 @@ def test_use_and_exact_match_are_reported_with_separate_counts(root: Path, tmp_p
     path = predict(tmp_path / "p.jsonl", reasons)
     more = predict(tmp_path / "more.jsonl", {"q7": texts(7)[2]}, selected="m0")
     path.write_text(path.read_text() + more.read_text())
-    result = scored(str(path), "--data", str(root), "--use", "overlap", "--json")
-    found = json.loads(result.stdout)
+    found = kit.run_json(score.app, path, "--data", root, "--use", "overlap")
     assert found["all"]["accuracy_over_answered"]["mean"] == pytest.approx(6 / 7)
     use = found["use"]
     assert (use["by"], use["asked"], use["answered"], use["judged"]) == ("overlap", 12, 7, 7)
@@ -427,7 +390,7 @@ def test_use_and_exact_match_are_reported_with_separate_counts(root: Path, tmp_p
         "not_used_and_correct": 3,
         "not_used_and_not_correct": 0,
     }
-    shown = scored(str(path), "--data", str(root), "--use", "overlap").stdout
+    shown = scored(path, "--data", root, "--use", "overlap").stdout
     assert "used, over the judged" in shown
     assert "accuracy over answered queries" in shown
 
@@ -435,46 +398,40 @@ def test_use_and_exact_match_are_reported_with_separate_counts(root: Path, tmp_p
 def judged(root: Path, path: Path, server: ScriptedServer, tmp_path: Path, *more: str) -> Result:
     chat = ["--base-url", server.url, "--replies", str(tmp_path / "replies.sqlite")]
     model = ["--use", "judge", "--judge-model", "openai:j", "--out", str(tmp_path / "v")]
-    return scored(str(path), "--data", str(root), *chat, *model, *more, "--json")
+    return scored(path, "--data", root, *chat, *model, *more, "--json")
 
 
-def test_a_judge_sees_the_reference_and_its_failures_count(root: Path, tmp_path: Path) -> None:
+def test_a_judge_sees_the_reference(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """12 asked, 10 judged, 2 without a verdict that count neither way."""
     reasons = {f"q{n}": "because of the summers" if n < 6 else "no" for n in range(12)}
     path = predict(tmp_path / "p.jsonl", reasons, selected="m0")
 
-    def choose(call: Call) -> str:
-        return "truncated" if "cactus" in call.prompt else "perfect"
-
-    with scripted_server(knows, choose) as server:
-        found = json.loads(judged(root, path, server, tmp_path).stdout)
-        use = found["use"]
-        assert (use["judged"], use["unjudged"]) == (10, {"cut at the output limit": 2})
-        assert use["over_judged"]["mean"] == 0.5  # q3 was used, q11 was not
-        assert found["all"]["accuracy_over_answered"]["mean"] == 0.0
-        assert all("summers with" in prompt for prompt in server.prompts())
-        rows = read_lines(tmp_path / "v" / "rows.jsonl")
-        assert rows[0]["result"]["raw"]
-        assert rows[0]["result"]["model"] == "j"
-        server.choose = lambda call: "perfect"
-        server.calls.clear()
-        again = json.loads(judged(root, path, server, tmp_path, "--retry-failed").stdout)
-        assert again["use"]["judged"] == 12
-        assert len(server.calls) == 2
+    server.choose = lambda call: "truncated" if "cactus" in call.prompt else "perfect"
+    found = json.loads(judged(root, path, server, tmp_path).stdout)
+    use = found["use"]
+    assert (use["judged"], use["unjudged"]) == (10, {"cut at the output limit": 2})
+    assert use["over_judged"]["mean"] == 0.5  # q3 was used, q11 was not
+    assert found["all"]["accuracy_over_answered"]["mean"] == 0.0
+    assert all("summers with" in prompt for prompt in server.prompts())
+    first = read_lines(tmp_path / "v" / "rows.jsonl")[0]["result"]
+    assert first["raw"]
+    assert first["model"] == "j"
+    server.choose = lambda call: "perfect"
+    server.calls.clear()
+    again = json.loads(judged(root, path, server, tmp_path, "--retry-failed").stdout)
+    assert again["use"]["judged"] == 12
+    assert len(server.calls) == 2
 
 
-def test_split_votes_are_reported_and_no_verdict_is_an_error(root: Path, tmp_path: Path) -> None:
+def test_split_votes_and_no_verdicts(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     path = predict(tmp_path / "p.jsonl", {f"q{n}": "because of the summers" for n in range(4)})
-    with scripted_server(knows, lambda call: "perfect") as server:
-        use = json.loads(judged(root, path, server, tmp_path, "--votes", "3").stdout)["use"]
-        assert (use["votes_differ"], use["votes"], len(server.calls)) == (0.0, 3, 12)
-        server.choose = lambda call: "refusal"
-        predict(path, {"q1": "another reason"})
-        other = tmp_path / "other"
-        result = judged(root, path, server, tmp_path, "--out", str(other))
-    one_line_error(
-        result, "not one of 1 items could be judged", "(reason: I would rather not.): 1)"
-    )
+    use = json.loads(judged(root, path, server, tmp_path, "--votes", "3").stdout)["use"]
+    assert (use["votes_differ"], use["votes"], len(server.calls)) == (0.0, 3, 12)
+    server.choose = lambda call: "refusal"
+    predict(path, {"q1": "another reason"})
+    result = judged(root, path, server, tmp_path, "--out", str(tmp_path / "other"))
+    reason = "(reason: I would rather not.): 1)"
+    one_line_error(result, "not one of 1 items could be judged", reason)
 
 
 def test_verdicts_of_others_are_refused(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
@@ -496,7 +453,7 @@ def test_verdicts_of_others_are_refused(root: Path, server: ScriptedServer, tmp_
 )
 def test_faulty_uses_are_one_line(root: Path, tmp_path: Path, more: list[str], said: str) -> None:
     path = predict(tmp_path / "p.jsonl", {"q1": "r"})
-    one_line_error(scored(str(path), "--data", str(root), *more), said)
+    one_line_error(scored(path, "--data", root, *more), said)
 
 
 def test_the_recorded_judge_and_the_overlap_agree(alpsbench: Path) -> None:
@@ -522,8 +479,8 @@ def test_the_recorded_judge_and_the_overlap_agree(alpsbench: Path) -> None:
 
 def _other_version(item: dict[str, Any], gold: str, reply: dict[str, Any]) -> bool:
     """Chosen is another id than the gold's, and the judge doesn't call the gold by its id."""
-    said = item["judge_output"]["reason"]
-    return reply["selected_memory_id"] != gold and f"'{gold}'" not in said
+    reason = item["judge_output"]["reason"]
+    return reply["selected_memory_id"] != gold and f"'{gold}'" not in reason
 
 
 class Backwards(Retriever):

@@ -1,7 +1,7 @@
 """How rankings become figures: ties, identical runs, ceilings, k past the pool."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +25,29 @@ from task3.sweep_run import Outcome, run_sweep
 from tests import kit
 from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config
 
-
-def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
-    labels = tuple(Configuration(name, name, {}) for name in names)
-    given: dict[str, Any] = {"pools": "released", **options}
-    return run_sweep(sweep_config(labels, root, out=out, **given))
+Sweep = Callable[..., Outcome]
 
 
-def pools(count: int, size: int, gold: int | None = None) -> list[tuple[str, Sequence[str], int]]:
-    """Rows with made-up words; the gold stands at `gold`, or at another place in each."""
-    return [
-        (
-            f"question {i}",
-            [f"fact {j} about {i}" for j in range(size)],
-            i * 7 % size if gold is None else gold,
-        )
-        for i in range(count)
-    ]
+@pytest.fixture
+def sweep(write_release: WriteRelease, tmp_path: Path) -> Sweep:
+    """Sweep a release of these rows, by default into `run`."""
+
+    def do(rows: Sequence[Any], name: str, out: str = "run", **options: Any) -> Outcome:
+        given: dict[str, Any] = {
+            "pools": "released",
+            "distractors": (len(rows[0][1]) - 1,),
+            **options,
+        }
+        labels = (Configuration(name, name, {}),)
+        return run_sweep(sweep_config(labels, write_release(rows), out=tmp_path / out, **given))
+
+    return do
+
+
+def pools(count: int, size: int) -> list[tuple[str, Sequence[str], int]]:
+    """Rows with made-up words, each with its gold at another position."""
+    texts = [[f"fact {j} about {i}" for j in range(size)] for i in range(count)]
+    return [(f"question {i}", texts[i], i * 7 % size) for i in range(count)]
 
 
 # How ties are broken.
@@ -55,8 +61,8 @@ def test_a_tie_of_two_is_half_whichever_is_the_gold(gold: int) -> None:
     assert reciprocal_rank(*tie) == 0.75  # pytrec_eval says 0.5 and 1.0
 
 
-def test_rows_suffice_to_recompute_any_mean(write_release: WriteRelease, tmp_path: Path) -> None:
-    run = sweep(write_release(pools(5, 5)), tmp_path / "run", "random", distractors=(4,))
+def test_rows_suffice_to_recompute_any_mean(sweep: Sweep) -> None:
+    run = sweep(pools(5, 5), "random")
     rows = rows_of(run.path)
     recalls = [recall_at(1, row["above"], row["tied"]) for row in rows]
     assert len(rows) == 5
@@ -76,8 +82,8 @@ def compare(*words: str, code: int | None = None) -> Any:
     return kit.run(compare_app, *words, "--json", code=code)
 
 
-def test_a_run_and_itself_have_no_difference(write_release: WriteRelease, tmp_path: Path) -> None:
-    run = sweep(write_release(pools(8, 5)), tmp_path / "run", "random", distractors=(4,)).path
+def test_a_run_and_itself_have_no_difference(sweep: Sweep) -> None:
+    run = sweep(pools(8, 5), "random").path
     result = compare(str(run), str(run), "--k", "1", code=0)
     [found] = json.loads(result.stdout)
     assert (found["verdict"], found["difference"], found["p"]) == (None, 0.0, 1.0)
@@ -85,18 +91,18 @@ def test_a_run_and_itself_have_no_difference(write_release: WriteRelease, tmp_pa
     assert "NaN" not in result.stdout
 
 
-def test_the_command_refuses_other_queries(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(8, 5))
-    few = sweep(root, tmp_path / "few", "random", distractors=(4,), limit=4).path
-    all_ = sweep(root, tmp_path / "all", "random", distractors=(4,)).path
+def test_the_command_refuses_other_queries(sweep: Sweep) -> None:
+    few = sweep(pools(8, 5), "random", "few", limit=4).path
+    all_ = sweep(pools(8, 5), "random", "all").path
     one_line_error(compare(str(few), str(all_), "--k", "1"))
 
 
-def test_the_command_refuses_other_pools(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(8, 5))
+def test_the_command_refuses_other_pools(sweep: Sweep) -> None:
     options: dict[str, Any] = {"distractors": (12,), "pools": "nested"}
-    one = sweep(root, tmp_path / "one", "random", pool_seeds=(0,), **options).path
-    two = sweep(root, tmp_path / "two", "random", pool_seeds=(1,), **options).path
+    one, two = (
+        sweep(pools(8, 5), "random", f"run{seed}", pool_seeds=(seed,), **options).path
+        for seed in (0, 1)
+    )
     one_line_error(compare(str(one), str(two), "--k", "1"), "not the same pools", after_notes=True)
 
 
@@ -110,20 +116,12 @@ def test_ceiling_of_five_rivals() -> None:
     assert Recall(1).ceiling(1, 1) == ReciprocalRank().ceiling(1, 1) == 1.0
 
 
-def five_rivals(write_release: WriteRelease) -> Path:
-    """Five times the same query over the same pool, each time with another gold."""
-    texts = [f"Went to the lake in month {i}" for i in range(5)]
-    return write_release([("Where did I go?", texts, i) for i in range(5)])
-
-
 @pytest.mark.parametrize("strategy", ["released", "nested"])
 @pytest.mark.parametrize("name", ["bm25", "constant", "random"])
-def test_a_sweep_shows_the_ceiling(
-    write_release: WriteRelease, tmp_path: Path, strategy: str, name: str
-) -> None:
-    run = sweep(
-        five_rivals(write_release), tmp_path / "run", name, distractors=(4,), pools=strategy
-    )
+def test_a_sweep_shows_the_ceiling(sweep: Sweep, strategy: str, name: str) -> None:
+    """Five times the same query over the same pool, each time with another gold."""
+    texts = [f"Went to the lake in month {i}" for i in range(5)]
+    run = sweep([("Where did I go?", texts, i) for i in range(5)], name, pools=strategy)
     [cell] = run.summary["cells"]
     assert cell["recall"]["1"]["ceiling"] == 0.2
     assert cell["reciprocal_rank"]["ceiling"] == pytest.approx(0.4567, abs=5e-5)
@@ -133,29 +131,26 @@ def test_a_sweep_shows_the_ceiling(
     assert any("R@1 cannot exceed 0.200" in line for line in remarks(run.report))
 
 
-def test_other_golds_count_only_in_the_pool(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(
-        [
-            ("Where did I go?", ["lake one", "hill", "moor"], 0),
-            ("Where did I go?", ["lake two", "lake one", "moor"], 0),
-            ("What do I eat?", ["soup", "lake one", "lake two"], 0),
-        ]
-    )
-    [cell] = sweep(root, tmp_path / "run", "constant", distractors=(2,)).summary["cells"]
-    # Only the second query meets a rival: (1 + 1/2 + 1) / 3.
+def test_other_golds_count_only_in_the_pool(sweep: Sweep) -> None:
+    rows = [
+        ("Where did I go?", ["lake one", "hill", "moor"], 0),
+        ("Where did I go?", ["lake two", "lake one", "moor"], 0),
+        ("What do I eat?", ["soup", "lake one", "lake two"], 0),
+    ]
+    [cell] = sweep(rows, "constant").summary["cells"]
+    # Only the second pool holds another gold of its query: (1 + 1/2 + 1) / 3.
     assert cell["recall"]["1"]["ceiling"] == pytest.approx(2.5 / 3, abs=1e-6)
     assert cell["reciprocal_rank"]["ceiling"] == pytest.approx((1 + 0.75 + 1) / 3, abs=1e-6)
 
 
-def test_distinct_queries_have_no_ceiling(write_release: WriteRelease, tmp_path: Path) -> None:
-    run = sweep(write_release(pools(4, 5)), tmp_path / "run", "random", distractors=(4,))
+def test_distinct_queries_have_no_ceiling(sweep: Sweep) -> None:
+    run = sweep(pools(4, 5), "random")
     assert run.summary["cells"][0]["recall"]["1"]["ceiling"] == 1.0
     assert not any("cannot exceed" in line for line in remarks(run.report))
 
 
-def test_recall_past_the_end_is_marked(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(4, 12))
-    run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(5, 11, 12, 20))
+def test_recall_past_the_end_is_marked(sweep: Sweep) -> None:
+    run = sweep(pools(4, 12), "random", ks=(5, 11, 12, 20))
     recall = run.summary["cells"][0]["recall"]
     trivial = {k: figures["trivial"] for k, figures in recall.items()}
     assert trivial == {"5": False, "11": False, "12": True, "20": True}
@@ -164,9 +159,8 @@ def test_recall_past_the_end_is_marked(write_release: WriteRelease, tmp_path: Pa
     assert "R@11 is trivial" not in text
 
 
-def test_every_figure_stands_beside_its_chance(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(4, 12))
-    run = sweep(root, tmp_path / "run", "random", distractors=(11,), ks=(1, 5))
+def test_every_figure_has_its_chance(sweep: Sweep) -> None:
+    run = sweep(pools(4, 12), "random", ks=(1, 5))
     recall = run.summary["cells"][0]["recall"]
     assert recall["1"]["chance"] == round(1 / 12, 6)
     assert recall["5"]["chance"] == round(5 / 12, 6)
@@ -190,11 +184,11 @@ def test_shown_order_follows_score_then_position() -> None:
     assert display_order(ranked([0.336, 0.336, 0.0, 0.0, 0.0], 5), 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_sweep_reports_mean_and_bounds(write_release: WriteRelease, tmp_path: Path) -> None:
+def test_a_sweep_reports_mean_and_bounds(sweep: Sweep) -> None:
     # Query 0 shares a word with its gold alone; query 1 with nothing, so all eleven are tied.
     texts = ["green tea", *[f"thing{i} place{i}" for i in range(10)]]
-    root = write_release([("green", texts, 0), ("unheard", texts, 4)])
-    [cell] = sweep(root, tmp_path / "run", "bm25", distractors=(10,), ks=(5,)).summary["cells"]
+    rows = [("green", texts, 0), ("unheard", texts, 4)]
+    [cell] = sweep(rows, "bm25", ks=(5,)).summary["cells"]
     figures = cell["recall"]["5"]
     assert figures["mean"] == pytest.approx((1 + 5 / 11) / 2, abs=1e-6)
     assert (figures["worst"], figures["best"]) == (0.5, 1.0)
@@ -202,20 +196,19 @@ def test_a_sweep_reports_mean_and_bounds(write_release: WriteRelease, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["bm25", "overlap", "random"])
-def test_shuffling_changes_nothing(write_release: WriteRelease, tmp_path: Path, name: str) -> None:
+def test_shuffling_changes_nothing(sweep: Sweep, name: str) -> None:
     rows = pools(6, 9)
-    one = sweep(write_release(rows), tmp_path / "one", name, distractors=(8,))
+    one = sweep(rows, name, "one")
     turned = [(query, texts[::-1], len(texts) - 1 - gold) for query, texts, gold in rows]
-    two = sweep(write_release(turned), tmp_path / "two", name, distractors=(8,))
+    two = sweep(turned, name, "two")
     assert one.summary["cells"] == two.summary["cells"]
 
 
 # K as large as the pool.
 
 
-def test_a_k_past_the_pool_is_marked(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(3, 19))
-    run = sweep(root, tmp_path / "run", "constant", distractors=(18,), ks=(1, 50))
+def test_a_k_past_the_pool_is_marked(sweep: Sweep) -> None:
+    run = sweep(pools(3, 19), "constant", ks=(1, 50))
     figures = run.summary["cells"][0]["recall"]["50"]
     assert figures["trivial"] is True
     assert (figures["mean"], figures["chance"]) == (1.0, Recall(50).chance(1, 19))
@@ -225,10 +218,8 @@ def test_a_k_past_the_pool_is_marked(write_release: WriteRelease, tmp_path: Path
     assert any("R@50 is trivial, k >= pool of 19" in line for line in remarks(run.report))
 
 
-def test_a_trivial_size_alone_is_replaced(write_release: WriteRelease, tmp_path: Path) -> None:
-    root = write_release(pools(3, 5))
-    options: dict[str, Any] = {"pools": "nested", "ks": (5,)}
-    run = sweep(root, tmp_path / "run", "constant", distractors=(4, 9), **options)
+def test_a_trivial_size_alone_is_replaced(sweep: Sweep) -> None:
+    run = sweep(pools(3, 5), "constant", distractors=(4, 9), pools="nested", ks=(5,))
     at_4, at_9 = (row[2] for row in build_table(run.report, {}).rows)
     assert at_4 == "k >= pool"
     assert at_9.startswith("0.500")
