@@ -32,9 +32,8 @@ SIZES = (4, 10, 25)
 @pytest.fixture
 def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a release of ten queries."""
-    write_release(
-        [(f"topic {i}", [f"topic {i} note {j} of {i}" for j in range(5)], i % 5) for i in range(10)]
-    )
+    texts = [[f"topic {i} note {j} of {i}" for j in range(5)] for i in range(10)]
+    write_release([(f"topic {i}", texts[i], i % 5) for i in range(10)])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -81,7 +80,7 @@ def test_the_ending_chooses_the_kind_of_picture(place: Path, name: str, magic: b
     assert result.stdout.strip().endswith(name)
 
 
-def test_a_run_is_drawn_alike_twice(place: Path) -> None:
+def test_equal_runs_give_equal_pictures(place: Path) -> None:
     sweep("run", "overlap", "random")
     curves("run", "--out", "a.png")
     curves("run", "--out", "b.png")
@@ -116,10 +115,8 @@ def test_lines_bands_and_chance(place: Path, drawn: list[Figure]) -> None:
 def test_constant_lies_on_the_chance_line(place: Path, drawn: list[Figure]) -> None:
     sweep("run", "constant")
     curves("run")
-    axes = only_axes(drawn)
-    assert np.allclose(
-        line(axes, "constant").get_xydata(), line(axes, "chance").get_xydata(), atol=1e-6
-    )
+    constant, chance = (line(only_axes(drawn), label) for label in ("constant", "chance"))
+    assert np.allclose(constant.get_xydata(), chance.get_xydata(), atol=1e-6)
 
 
 def test_the_x_axis_is_logarithmic_with_ticks(place: Path, drawn: list[Figure]) -> None:
@@ -136,13 +133,8 @@ def test_the_x_axis_is_logarithmic_with_ticks(place: Path, drawn: list[Figure]) 
 
 
 def test_thousands_are_written_for_people(place: Path, drawn: list[Figure]) -> None:
-    sample = sweep_config(
-        (Configuration("constant", "constant", {}),),
-        distractors=(100, 1000),
-        limit=3,
-        out=Path("sample"),
-    )
-    run_sweep(sample)
+    constant = (Configuration("constant", "constant", {}),)
+    run_sweep(sweep_config(constant, distractors=(100, 1000), limit=3, out=Path("sample")))
     curves("sample")
     axes = only_axes(drawn)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["100", "1,000"]
@@ -187,22 +179,18 @@ def looks(drawn: list[Figure], lines: int) -> list[tuple[str, str, str, str]]:
     curves(*names)
     found = [each for each in only_axes(drawn).lines if each.get_label() != "chance"]
     assert len(found) == lines
+    fills = [f"{each.get_markerfacecolor()} {each.get_fillstyle()}" for each in found]
     return [
-        (
-            str(each.get_color()),
-            str(each.get_marker()),
-            f"{each.get_markerfacecolor()} {each.get_fillstyle()}",
-            str(each._unscaled_dash_pattern),  # type: ignore[attr-defined]
-        )
-        for each in found
+        (str(each.get_color()), str(each.get_marker()), fill, str(each._unscaled_dash_pattern))  # type: ignore[attr-defined]
+        for each, fill in zip(found, fills, strict=True)
     ]
 
 
-def test_lines_are_told_apart_without_their_colour(place: Path, drawn: list[Figure]) -> None:
+def test_lines_are_distinct_without_their_colour(place: Path, drawn: list[Figure]) -> None:
     assert len({(marker, dashes) for _, marker, _, dashes in looks(drawn, 7)}) == 7
 
 
-def test_no_two_of_many_lines_look_the_same(place: Path, drawn: list[Figure]) -> None:
+def test_many_lines_are_distinct(place: Path, drawn: list[Figure]) -> None:
     assert len(set(looks(drawn, 10))) == 10
 
 
@@ -230,17 +218,15 @@ def test_published_lines(place: Path, drawn: list[Figure], wish: str, names: lis
     for each, name in zip(published, names, strict=True):
         assert name in str(each.get_label())
         assert each.get_linestyle() == "--"
-        figures = published_task3()[name]
-        assert np.allclose(each.get_xydata(), list(figures.items()))
+        assert np.allclose(each.get_xydata(), list(published_task3()[name].items()))
     assert CAPTION in every_text(drawn[0])
     assert CAPTION == "published pools; LLMs judged by use"
 
 
 def test_published_lines_are_for_one_chosen_memory_only(place: Path) -> None:
     sweep("run", "constant")
-    one_line_error(
-        kit.run(app, "run", "--k", "5", "--published", "baselines"), "--k 1", after_notes=True
-    )
+    result = kit.run(app, "run", "--k", "5", "--published", "baselines")
+    one_line_error(result, "--k 1", after_notes=True)
 
 
 def test_the_csv_beside_the_picture_holds_every_figure(place: Path) -> None:
@@ -264,9 +250,8 @@ def test_the_csv_beside_the_picture_holds_every_figure(place: Path) -> None:
             assert float(row[key]) == figures[key]
         assert row["ceiling"] == str(figures.get("ceiling", ""))
         assert row["pools"] == "nested"
-        assert [int(row[key]) for key in ("attempted", "scored", "failed")] == [
-            cell[key] for key in ("attempted", "scored", "failed")
-        ]
+        for key in ("attempted", "scored", "failed"):
+            assert int(row[key]) == cell[key]
     assert {row["metric"] for row in rows} == {"R@5", "nDCG@5", "E[RR]"}
 
 
@@ -344,19 +329,17 @@ def test_nothing_scored_is_one_line_and_no_picture(place: Path) -> None:
     assert not (place / "curve.png").exists()
 
 
-@pytest.mark.parametrize("command", ["curves", "frontier"])
-def test_a_table_of_other_data_is_not_replaced(place: Path, command: str) -> None:
+@pytest.mark.parametrize(("tool", "more"), [(app, []), (frontier_app, ["--x", "ms"])])
+def test_a_table_of_other_data_is_not_replaced(place: Path, tool: Any, more: list[str]) -> None:
     sweep("run", "overlap")
-    tool = app if command == "curves" else frontier_app
-    words = ["run", "--out", "precious.png", *(["--x", "ms"] if command == "frontier" else [])]
-    table = place / "precious.csv"
+    table, words = place / "precious.csv", ["run", "--out", "precious.png", *more]
     table.write_text("mine\n1\n")
     one_line_error(kit.run(tool, *words), "precious.csv: already exists")
     assert table.read_text() == "mine\n1\n"
     assert not (place / "precious.png").exists()
-    assert kit.run(tool, *words, "--overwrite").exit_code == 0
+    kit.run(tool, *words, "--overwrite", code=0)
     assert table.read_text().startswith("run,retriever,")
-    assert kit.run(tool, *words).exit_code == 0  # it is ours now
+    kit.run(tool, *words, code=0)  # it is ours now
 
 
 def own_data(place: Path, name: bytes) -> Path:

@@ -1,6 +1,7 @@
 """analysis/frontier: what a query takes against what is found, from real run folders."""
 
 import csv
+import itertools
 import json
 import re
 import shutil
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import Result
 
+from analysis import frontier_picture
 from analysis.frontier import FrontierPoint, app, frontier
 from analysis.frontier_picture import draw_frontier
 from analysis.runs import read_run
@@ -23,7 +24,7 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
 from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import WriteRelease, one_line_error, read_lines, sweep_config
 
 QUERIES = 8
 
@@ -61,9 +62,8 @@ def sweep(place: Path, name: str, *labels: Configuration, **given: Any) -> Path:
 
 
 def model(label: str, right: int, tokens: int, estimated: int = 0) -> Configuration:
-    return Configuration(
-        label, MODEL, {"right": str(right), "tokens": str(tokens), "estimated": str(estimated)}
-    )
+    settings = {"right": right, "tokens": tokens, "estimated": estimated}
+    return Configuration(label, MODEL, {key: str(value) for key, value in settings.items()})
 
 
 FREE = Configuration("overlap", "overlap", {})
@@ -71,9 +71,8 @@ FREE = Configuration("overlap", "overlap", {})
 
 @pytest.fixture
 def place(tmp_path: Path, write_release: WriteRelease, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_release(
-        [(f"query {i}", [f"memory {i} of kind {j}" for j in range(5)], 2) for i in range(QUERIES)]
-    )
+    texts = [[f"memory {i} of kind {j}" for j in range(5)] for i in range(QUERIES)]
+    write_release([(f"query {i}", texts[i], 2) for i in range(QUERIES)])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -83,12 +82,6 @@ drawn = partial(kit.run, app)
 
 def table(file: str) -> dict[str, dict[str, str]]:
     return {row["retriever"]: row for row in csv.DictReader(Path(file).read_text().splitlines())}
-
-
-def one_line(result: Result) -> str:
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    return result.stderr
 
 
 def test_a_point_a_configuration_with_all_three_amounts(place: Path) -> None:
@@ -102,15 +95,11 @@ def test_a_point_a_configuration_with_all_three_amounts(place: Path) -> None:
     assert float(large["recall"]) == 6 / QUERIES
     cell = read_run(run).summary((1,)).to_json()["cells"][-1]["recall"]["1"]
     assert (float(large["low"]), float(large["high"])) == (cell["low"], cell["high"])
-    assert (rows["small"]["tokens"], large["tokens"], rows["overlap"]["tokens"]) == (
-        *("100", "1000"),
-        "0",
-    )
+    assert [row["tokens"] for row in rows.values()] == ["0", "100", "1000"]
     assert float(large["cost"]) == pytest.approx((990 * 2 + 10 * 30) / 1e6)
-    timings = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
-    seconds = [
-        t["seconds"] for t in timings if (t["retriever"], t.get("distractors")) == ("large", 4)
-    ]
+    timings = read_lines(run / "timings.jsonl")
+    mine = [t for t in timings if (t["retriever"], t.get("distractors")) == ("large", 4)]
+    seconds = [t["seconds"] for t in mine]
     assert len(seconds) == QUERIES
     assert float(large["ms"]) == pytest.approx(1000 * sum(seconds) / QUERIES, rel=1e-4)
     assert re.search(r"large +0.750 \[.* yes$", result.stdout, re.MULTILINE)
@@ -131,13 +120,11 @@ def points(amounts: Sequence[tuple[float | None, float]]) -> list[FrontierPoint]
     ]
 
 
-@given(
-    st.lists(
-        st.tuples(st.none() | st.integers(0, 5).map(float), st.integers(0, 5).map(float)),
-        max_size=8,
-    )
-)
-def test_every_known_point_is_on_the_frontier_or_matched_by_one_that_is(
+AMOUNTS = st.tuples(st.none() | st.integers(0, 5).map(float), st.integers(0, 5).map(float))
+
+
+@given(st.lists(AMOUNTS, max_size=8))
+def test_points_are_on_the_frontier_or_beaten(
     amounts: list[tuple[float | None, float]],
 ) -> None:
     everything = points(amounts)
@@ -173,12 +160,10 @@ def test_failed_rows_are_said_and_in_no_recall(place: Path) -> None:
 
 def test_what_takes_nothing_needs_another_axis(place: Path) -> None:
     free = sweep(place, "free", FREE)
-    assert "--x tokens: no configuration of these runs used any" in one_line(
-        drawn(free, "--out", "f.png")
-    )
+    message = "--x tokens: no configuration of these runs used any"
+    one_line_error(drawn(free, "--out", "f.png"), message)
     unpriced = sweep(place, "unpriced", model("a", 4, 100), priced=False)
-    said = one_line(drawn(unpriced, "--x", "cost", "--out", "f.png"))
-    assert "--prices" in said
+    one_line_error(drawn(unpriced, "--x", "cost", "--out", "f.png"), "--prices")
     assert not list(place.glob("f.*"))
     assert drawn(free, "--x", "ms", "--out", "f.png").exit_code == 0
 
@@ -193,11 +178,10 @@ def test_a_configuration_in_several_runs_counts_once(place: Path) -> None:
 def test_other_queries_and_other_pools_are_refused(place: Path) -> None:
     one = sweep(place, "one", model("a", 4, 100))
     fewer = sweep(place, "fewer", model("b", 4, 100), limit=5)
-    said = one_line(drawn(one, fewer, "--out", "f.png"))
-    assert "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`" in said
+    message = "not have the same queries at 4 distractors: 3 are in one run only, such as `q5`"
+    one_line_error(drawn(one, fewer, "--out", "f.png"), message)
     other = sweep(place, "other", model("b", 4, 100), pool_seeds=(1,), distractors=(2,))
-    said = one_line(drawn(one, other, "--out", "f.png"))
-    assert "not the same pools" in said
+    one_line_error(drawn(one, other, "--out", "f.png"), "not the same pools")
     assert not list(place.glob("f.*"))
 
 
@@ -206,17 +190,17 @@ def test_the_size_is_the_largest_that_all_have(place: Path) -> None:
     two = sweep(place, "two", model("b", 5, 200), distractors=(2,))
     drawn(one, two, "--out", "f.png")
     assert {row["distractors"] for row in table("f.csv").values()} == {"2"}
-    said = one_line(drawn(one, two, "--distractors", 4))
-    assert "--distractors 4: not a size that all runs have (they have: 2)" in said
+    message = "--distractors 4: not a size that all runs have (they have: 2)"
+    one_line_error(drawn(one, two, "--distractors", 4), message)
 
 
 def test_an_unfinished_run_is_refused(place: Path) -> None:
     run = sweep(place, "run", model("a", 4, 100), model("b", 5, 200))
     lines = (run / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rows.jsonl").write_bytes(b"".join(lines[:-3]))
-    assert "`b` does not have the same queries" in one_line(drawn(run))
+    one_line_error(drawn(run), "`b` does not have the same queries")
     (run / "rows.jsonl").write_bytes(b"".join(lines[: 2 * QUERIES]))
-    assert "is not finished" in one_line(drawn(run))
+    one_line_error(drawn(run), "is not finished")
 
 
 @pytest.mark.parametrize(
@@ -229,11 +213,8 @@ def test_an_unfinished_run_is_refused(place: Path) -> None:
     ids=["axis", "ending", "size"],
 )
 def test_a_mistake_is_one_line(place: Path, words: list[str], said: str) -> None:
-    assert said in one_line(drawn(sweep(place, "run", model("a", 4, 100)), *words))
-
-
-def test_no_run_there_is_one_line(place: Path) -> None:
-    assert "not a run folder" in one_line(drawn("nowhere"))
+    one_line_error(drawn(sweep(place, "run", model("a", 4, 100)), *words), said)
+    one_line_error(drawn("nowhere"), "not a run folder")
 
 
 def test_a_damaged_price_is_one_line(place: Path) -> None:
@@ -241,7 +222,7 @@ def test_a_damaged_price_is_one_line(place: Path) -> None:
     kept = json.loads((run / "manifest.json").read_text())
     for field, wrong in (("prices", {"m": {"in": "2"}}), ("chat_models", {"a": "m"})):
         (run / "manifest.json").write_text(json.dumps({**kept, field: wrong}))
-        assert f"field `{field}`" in one_line(drawn(run))
+        one_line_error(drawn(run), f"field `{field}`")
 
 
 def test_equal_runs_give_equal_pictures(place: Path) -> None:
@@ -256,68 +237,51 @@ def test_equal_runs_give_equal_pictures(place: Path) -> None:
 
 
 def crowd(amounts: Sequence[float]) -> list[FrontierPoint]:
+    recalls = {True: (0.6, 0.5, 0.7), False: (0.4, 0.3, 0.5)}
     return [
-        FrontierPoint(
-            "r",
-            f"configuration-{i}",
-            *((0.6, 0.5, 0.7) if a else (0.4, 0.3, 0.5)),
-            {"tokens": a},
-            1.0,
-            0,
-            9,
-            9,
-        )
+        FrontierPoint("r", f"configuration-{i}", *recalls[a > 0], {"tokens": a}, 1.0, 0, 9, 9)
         for i, a in enumerate(amounts)
     ]
 
 
-def placed(points_: Sequence[FrontierPoint], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that were to be saved; no file is written."""
+    figures: list[Any] = []
+    monkeypatch.setattr(frontier_picture, "save", lambda figure, out: figures.append(figure))
+    return figures
+
+
+def placed(points_: Sequence[FrontierPoint], saved: list[Any]) -> dict[str, Any]:
     """The boxes of the labels in a drawn picture, in pixels."""
-    import analysis.frontier_picture as picture
-
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "save", lambda figure, out: kept.append(figure))
     draw_frontier(points_, "tokens", 1, ["title"], Path("none.png"))
-    [figure] = kept
+    [figure] = saved
     figure.draw_without_rendering()
-    return {
-        text.get_text(): text.get_window_extent()
-        for text in figure.axes[0].texts
-        if text.get_text()
-    }
+    texts = figure.axes[0].texts
+    return {text.get_text(): text.get_window_extent() for text in texts if text.get_text()}
 
 
-def test_labels_of_close_points_do_not_lie_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes = placed(crowd([0.0, 100.0, 100.0, 101.0, 110.0, 900.0, 0.0]), monkeypatch)
+def test_labels_of_close_points_do_not_overlap(saved: list[Any]) -> None:
+    boxes = placed(crowd([0.0, 100.0, 100.0, 101.0, 110.0, 900.0, 0.0]), saved)
     assert len(boxes) == 8  # the frontier has a name too
-    inner = list(boxes.values())
-    for i, one in enumerate(inner):
-        assert not any(one.overlaps(other) for other in inner[i + 1 :])
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert not one.overlaps(other)
 
 
-def test_a_crowd_past_all_room_is_labelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(placed(crowd([100.0] * 60), monkeypatch)) == 61
+def test_a_crowd_past_all_room_is_labelled(saved: list[Any]) -> None:
+    assert len(placed(crowd([100.0] * 60), saved)) == 61
 
 
 def test_points_without_amounts_are_no_picture() -> None:
+    point = FrontierPoint("r", "x", 0.5, 0.4, 0.6, {"ms": None}, 1.0, 0, 1, 1)
     with pytest.raises(UserError, match="no timings"):
-        draw_frontier(
-            [FrontierPoint("r", "x", 0.5, 0.4, 0.6, {"ms": None}, 1.0, 0, 1, 1)],
-            "ms",
-            1,
-            ["t"],
-            Path("x.png"),
-        )
+        draw_frontier([point], "ms", 1, ["t"], Path("x.png"))
 
 
-def test_a_stopped_run_is_marked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import analysis.frontier_picture as picture
-
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "save", lambda figure, out: kept.append(figure))
+def test_a_stopped_run_is_marked(place: Path, saved: list[Any]) -> None:
     folder = sweep(place, "run", model("llm", 5, 100), distractors=(4,))
     lines = (folder / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "rows.jsonl").write_bytes(b"".join(lines[:5]))
     result = kit.run(app, "run", code=0)
     assert "llm: 3 of 8 rows are not run yet" in result.stderr
-    assert "llm (5 of 8)" in [text.get_text() for text in kept[0].axes[0].texts]
+    assert "llm (5 of 8)" in [text.get_text() for text in saved[0].axes[0].texts]
