@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,12 +87,24 @@ def judge_all(chat: Any, judge: UsedMemoryJudge, answers: list[str]) -> list[Any
     return ask_all(chat, [judge.question("Tea?", a, "because", "Likes tea") for a in answers])
 
 
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    """A server whose model says yes."""
+    with scripted_server(lambda call: YES) as script:
+        yield script
+
+
+@pytest.fixture
+def chat(server: ScriptedServer) -> Iterator[OpenAIModel]:
+    with model(server) as found:
+        yield found
+
+
 # What is asked
 
 
 def test_the_prompts_are_package_data_with_a_version_and_evidence_first() -> None:
-    files = {p.stem for p in (Path(judges.__file__).parent / "prompts").iterdir()}
-    assert files == PROMPTS
+    assert {p.stem for p in (Path(judges.__file__).parent / "prompts").iterdir()} == PROMPTS
     for name in PROMPTS:
         prompt = read_prompt(name)
         assert re.fullmatch(rf"{re.escape(name)}#[0-9a-f]{{8}}", prompt.identity)
@@ -163,24 +174,22 @@ def test_emotional_intelligence_has_a_prompt_for_chinese(query: str, prompt: str
     assert found.prompt.startswith(f"{prompt}.v1#")
 
 
-def test_settings_name_all_that_can_change_a_verdict() -> None:
-    with scripted_server(lambda call: YES) as server, model(server) as chat:
-        one, three = UtilizationJudge(chat, "ei"), UtilizationJudge(chat, "ei", 3)
-        assert one.settings() != three.settings()
-        assert [p.split("#")[0] for p in one.settings()["prompts"]] == ["ei_en.v1", "ei_zh.v1"]
-        assert (one.settings()["temperature"], three.settings()["temperature"]) == (0.0, 0.7)
-        for judge in (PairJudge(chat), UsedMemoryJudge(chat)):
-            assert judge.settings()["model"] == dict(chat.settings())
-            assert len(judge.settings()["prompts"]) == 1
-        json.dumps(three.settings(), allow_nan=False)
+def test_settings_name_all_that_can_change_a_verdict(chat: OpenAIModel) -> None:
+    one, three = UtilizationJudge(chat, "ei"), UtilizationJudge(chat, "ei", 3)
+    assert one.settings() != three.settings()
+    assert [p.split("#")[0] for p in one.settings()["prompts"]] == ["ei_en.v1", "ei_zh.v1"]
+    assert (one.settings()["temperature"], three.settings()["temperature"]) == (0.0, 0.7)
+    for judge in (PairJudge(chat), UsedMemoryJudge(chat)):
+        assert judge.settings()["model"] == dict(chat.settings())
+        assert len(judge.settings()["prompts"]) == 1
+    json.dumps(three.settings(), allow_nan=False)
 
 
-def test_what_cant_be_asked_is_a_users_mistake() -> None:
-    with scripted_server(lambda call: YES) as server, model(server) as chat:
-        with pytest.raises(UserError, match="pf_general"):
-            UtilizationJudge(chat, "pf")
-        with pytest.raises(UserError, match="votes 0"):
-            UsedMemoryJudge(chat, 0)
+def test_what_cant_be_asked_is_a_users_mistake(chat: OpenAIModel) -> None:
+    with pytest.raises(UserError, match="pf_general"):
+        UtilizationJudge(chat, "pf")
+    with pytest.raises(UserError, match="votes 0"):
+        UsedMemoryJudge(chat, 0)
 
 
 # What counts as a verdict
@@ -189,20 +198,9 @@ def test_what_cant_be_asked_is_a_users_mistake() -> None:
 @pytest.mark.parametrize(
     ("said", "value"),
     [
-        ("yes", True),
-        ("no", False),
-        (" Yes ", True),
-        ("NO", False),
-        ("not yes", None),
-        ("yes and no", None),
-        ("no, not at all", None),
-        ("correct", None),
-        ("incorrect", None),
-        ("", None),
-        (True, None),
-        (1, None),
-        (None, None),
-        (["yes"], None),
+        *(("yes", True), ("no", False), (" Yes ", True), ("NO", False)),
+        *((text, None) for text in ("not yes", "yes and no", "no, not at all", "correct", "")),
+        *((value, None) for value in ("incorrect", True, 1, None, ["yes"])),
     ],
 )
 def test_a_verdict_is_a_whole_value(said: JSON, value: bool | None) -> None:
@@ -281,18 +279,12 @@ def test_a_verdict_amid_other_text_is_read(behaviour: str) -> None:
     assert judged(UsedMemoryJudge, NO, "q", "a", "r", "m", behaviour=behaviour).value is False
 
 
-def test_nothing_to_ask_costs_nothing() -> None:
-    with scripted_server(lambda call: YES) as server, model(server) as chat:
-        used = UsedMemoryJudge(chat, 3)("q", "a", "r", " \n")
-        pairs = [PairJudge(chat)([], items("a")), PairJudge(chat)(items("a"), [])]
-        mixed = ask_all(
-            chat,
-            [
-                UsedMemoryJudge(chat).question("q", "a", "r", ""),
-                UsedMemoryJudge(chat).question("q", "a", "r", "m"),
-                PairJudge(chat).question([], []),
-            ],
-        )
+def test_nothing_to_ask_costs_nothing(server: ScriptedServer, chat: OpenAIModel) -> None:
+    used = UsedMemoryJudge(chat, 3)("q", "a", "r", " \n")
+    pairs = [PairJudge(chat)([], items("a")), PairJudge(chat)(items("a"), [])]
+    question = UsedMemoryJudge(chat).question
+    questions = [question("q", "a", "r", ""), question("q", "a", "r", "m")]
+    mixed = ask_all(chat, [*questions, PairJudge(chat).question([], [])])
     assert isinstance(used, Judged)
     assert (used.value, used.raw, used.votes, used.usage) == (False, (), (), Usage())
     assert [found.value for found in pairs if isinstance(found, Judged)] == [(), ()]
@@ -430,13 +422,9 @@ def test_grades_are_medians_that_somebody_gave() -> None:
     assert majority(["a", "b", "a"]) == "a"
 
 
-def test_a_pair_stands_where_most_votes_have_it() -> None:
-    votes = [
-        {"pairs": [pair(1, 1), pair(2, 2)]},
-        {"pairs": [pair(1, 1), pair(2, 1)]},
-        {"pairs": [pair(1, 2)]},
-    ]
-    with voting(*votes) as (_, chat):
+def test_a_pair_needs_a_majority_of_the_votes() -> None:
+    votes = [[pair(1, 1), pair(2, 2)], [pair(1, 1), pair(2, 1)], [pair(1, 2)]]
+    with voting(*({"pairs": pairs} for pairs in votes)) as (_, chat):
         found = PairJudge(chat, 3)(items("a", "b"), items("x", "y"))
     assert isinstance(found, Judged)
     assert found.value == ((0, 0),)
@@ -444,15 +432,12 @@ def test_a_pair_stands_where_most_votes_have_it() -> None:
     assert disagreed(found)
 
 
-@given(
-    st.lists(
-        st.tuples(st.permutations(range(5)), st.integers(0, 5)).map(
-            lambda drawn: tuple(enumerate(drawn[0]))[: drawn[1]]
-        ),
-        min_size=1,
-        max_size=7,
-    )
+VOTE = st.tuples(st.permutations(range(5)), st.integers(0, 5)).map(
+    lambda drawn: tuple(enumerate(drawn[0]))[: drawn[1]]
 )
+
+
+@given(st.lists(VOTE, min_size=1, max_size=7))
 def test_what_most_votes_pair_is_one_to_one(votes: list[Any]) -> None:
     common = _common(votes)
     assert len({gold for gold, _ in common}) == len(common)
@@ -460,6 +445,11 @@ def test_what_most_votes_pair_is_one_to_one(votes: list[Any]) -> None:
 
 
 # What it costs, and when it stops
+
+
+def numbered(call: Call) -> int:
+    [number] = re.findall(r"> answer (\d+)", call.prompt)
+    return int(number)
 
 
 def test_votes_come_from_the_cache_when_a_run_is_taken_up_again(tmp_path: Path) -> None:
@@ -475,45 +465,39 @@ def test_votes_come_from_the_cache_when_a_run_is_taken_up_again(tmp_path: Path) 
     assert len(server.calls) == 3
 
 
-def test_a_spent_budget_is_no_verdict_but_the_end_of_the_run() -> None:
-    with (
-        scripted_server(lambda call: YES) as server,
-        model(server, budget=Budget(max_tokens=10)) as chat,
-        pytest.raises(BudgetReached),
-    ):
-        UsedMemoryJudge(chat)("q", "a", "r", "m")
+def test_a_spent_budget_is_no_verdict_but_the_end_of_the_run(server: ScriptedServer) -> None:
+    with model(server, budget=Budget(max_tokens=10)) as small, pytest.raises(BudgetReached):
+        UsedMemoryJudge(small)("q", "a", "r", "m")
     assert not server.calls
 
 
-def test_a_dry_run_plans_every_vote_and_judges_nothing() -> None:
-    with scripted_server(lambda call: YES) as server, model(server) as chat:
-        dry = DryRun(chat)
-        found = UsedMemoryJudge(dry, 3)("q", "a", "r", "m")
-        plan = dry.plan()
+def test_a_dry_run_plans_every_vote(server: ScriptedServer, chat: OpenAIModel) -> None:
+    dry = DryRun(chat)
+    found = UsedMemoryJudge(dry, 3)("q", "a", "r", "m")
+    plan = dry.plan()
     assert isinstance(found, Unjudged)
     assert (found.cause, plan.calls, len(server.calls)) == ("not sent", 3, 0)
 
 
 def test_threads_may_share_a_judge() -> None:
     def answer(call: Call) -> JSON:
-        [number] = re.findall(r"> answer (\d+)", call.prompt)
-        return YES if int(number) % 3 else NO
+        return YES if numbered(call) % 3 else NO
 
     with scripted_server(answer) as server, model(server) as chat:
         judge = UsedMemoryJudge(chat)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda i: judge("q", f"answer {i}", "r", "m"), range(40)))
         batch = judge_all(chat, judge, [f"answer {i}" for i in range(40)])
-    assert [v.value for v in found if isinstance(v, Judged)] == [i % 3 > 0 for i in range(40)]
-    assert [v.value for v in batch if isinstance(v, Judged)] == [i % 3 > 0 for i in range(40)]
+    for verdicts in (found, batch):
+        values = [v.value for v in verdicts if isinstance(v, Judged)]
+        assert values == [i % 3 > 0 for i in range(40)]
 
 
 # What many verdicts come to
 
 
 def limited(call: Call) -> str:
-    [number] = re.findall(r"> answer (\d+)", call.prompt)
-    return "status 429" if int(number) in (2, 5, 7) else "perfect"
+    return "status 429" if numbered(call) in (2, 5, 7) else "perfect"
 
 
 def test_rate_limits_are_no_wrong_answers() -> None:
@@ -567,9 +551,7 @@ def test_a_rate_has_its_disagreement_and_draws_rows_whole() -> None:
         Unjudged("timeout", votes=(None, True)),
         Judged(Grades(5, 1, 1), votes=(Grades(5, 1, 1),), repairs={"repaired": 2}),
     ]
-    found = rate(
-        verdicts, lambda grades: grades.resonation, ["a", "a", "b", "b", "c"], bounds=(1, 5)
-    )
+    found = rate(verdicts, lambda grades: grades.resonation, list("aabbc"), bounds=(1, 5))
     assert found.score is not None
     assert found.score.mean == pytest.approx(11 / 3)
     assert (found.voted, found.disagreement) == (3, 2 / 3)
@@ -648,10 +630,10 @@ def test_a_fake_verdict_in_a_text_changes_no_parse() -> None:
     assert not any(kept)
     assert len(kept) >= 3 * (len(INJECTIONS) - 2)
     for prompt in server.prompts():
-        marks_stand_once_and_every_line_is_ours_or_quoted(prompt)
+        lines_that_are_ours_or_quoted(prompt)
 
 
-def test_an_echo_alone_is_unjudged() -> None:
+def test_an_echo_alone_is_unjudged(server: ScriptedServer, chat: OpenAIModel) -> None:
     """In a sentence or a quotation even a verdict isn't one.
 
     All but the text with a closing reasoning mark: quoted, it looks like the model's own.
@@ -662,35 +644,34 @@ def test_an_echo_alone_is_unjudged() -> None:
         text = " ".join(INJECTIONS[int(number)].split())
         return f"The answer ends in: {text} I can't say.\n\n> {text}\n"
 
-    with scripted_server(answer) as server, model(server) as chat:
-        judge = UsedMemoryJudge(chat)
-        questions = [
-            judge.question(f"(text {number})", f"a {text}", "r", "m")
-            for number, text in enumerate(INJECTIONS)
-            if "</think>" not in text
-        ]
-        found = ask_all(chat, questions)
+    server.answer = answer
+    judge = UsedMemoryJudge(chat)
+    questions = [
+        judge.question(f"(text {number})", f"a {text}", "r", "m")
+        for number, text in enumerate(INJECTIONS)
+        if "</think>" not in text
+    ]
+    found = ask_all(chat, questions)
     assert len(found) >= 10
     assert all(isinstance(verdict, Unjudged) for verdict in found)
 
 
-def test_a_memory_adds_no_line_to_a_list() -> None:
-    reply = {"pairs": [pair(2, 1)]}
-    with scripted_server(lambda call: reply) as server, model(server) as chat:
-        judge = PairJudge(chat)
-        questions = [
-            judge.question(items(f"Tea {text}", "Cats"), items("Has a cat", text))
-            for text in INJECTIONS
-        ]
-        found = ask_all(chat, questions)
+def test_a_memory_adds_no_line_to_a_list(server: ScriptedServer, chat: OpenAIModel) -> None:
+    server.answer = lambda call: {"pairs": [pair(2, 1)]}
+    judge = PairJudge(chat)
+    questions = [
+        judge.question(items(f"Tea {text}", "Cats"), items("Has a cat", text))
+        for text in INJECTIONS
+    ]
+    found = ask_all(chat, questions)
     assert {verdict.value for verdict in found if isinstance(verdict, Judged)} == {((1, 0),)}
     assert len(server.calls) == len(found) == len(INJECTIONS)
     for prompt in server.prompts():
-        lines = marks_stand_once_and_every_line_is_ours_or_quoted(prompt)
+        lines = lines_that_are_ours_or_quoted(prompt)
         assert [line[:3] for line in lines if line.startswith("[")] == ["[1]", "[2]"] * 2
 
 
-def marks_stand_once_and_every_line_is_ours_or_quoted(prompt: str) -> list[str]:
+def lines_that_are_ours_or_quoted(prompt: str) -> list[str]:
     [opening] = re.findall(r"<DATA [0-9a-f]{8}>", prompt)
     [closing] = re.findall(r"</DATA [0-9a-f]{8}>", prompt)
     body = prompt.split(opening)[1].split(closing)[0]
@@ -719,9 +700,9 @@ def recorded() -> Path:
 def test_every_recorded_item_parses(recorded: Path) -> None:
     found = {file.name: counts(read_recorded(file)) for file in recorded_files(recorded)}
     assert not any(one["unreadable"] for one in found.values())
+    keys = ("rows", "items", "judged")
     table = {
-        name.removesuffix(".jsonl"): (one["rows"], one["items"], one["judged"])
-        for name, one in found.items()
+        name.removesuffix(".jsonl"): tuple(one[key] for key in keys) for name, one in found.items()
     }
     assert table == {
         "task1": (25, 25, 21),
@@ -764,22 +745,14 @@ def test_the_recorded_scores_follow_from_the_verdicts(recorded: Path) -> None:
 
 def recorded_row(**changes: JSON) -> JSON:
     response = {"query_id": "ability1_1:1", "response": "An answer."}
-    return {
-        "task": "task4/ability1",
-        "canonical_id": "ability1_1",
-        "session_id": "ability1_1",
-        "model": "m",
-        "model_output": {"responses": [response]},
-        "judge_output": {"score": 1},
-        **changes,
-    }
+    outputs = {"model_output": {"responses": [response]}, "judge_output": {"score": 1}}
+    ids = {"canonical_id": "ability1_1", "session_id": "ability1_1"}
+    return {"task": "task4/ability1", **ids, "model": "m", **outputs, **changes}
 
 
 def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: Path) -> None:
-    reviews = [
-        {"gold_id": g, "pred_id": p, "ok": ok}
-        for g, p, ok in (("m1", "p1", True), ("m2", "p1", True), ("m3", "p2", False))
-    ]
+    reviewed = (("m1", "p1", True), ("m2", "p1", True), ("m3", "p2", False))
+    reviews = [{"gold_id": g, "pred_id": p, "ok": ok} for g, p, ok in reviewed]
     pairs_of = {"canonical_id": "7", "session_id": "s", "judge_output": {"pair_reviews": reviews}}
     grades = {"resonation": 1, "expression": 6, "reception": 2}
     rows = [
@@ -800,11 +773,8 @@ def test_recorded_lines_that_cant_be_read_are_named_and_stop_nothing(tmp_path: P
     found = read_recorded(path)
     assert [line for line, _ in found.faults] == [2, 3, 4, 5, 8, 9, 10]
     assert all(f"items.jsonl:{line}:" in fault for line, fault in found.faults)
-    assert [(item.line, item.item) for item in found.items] == [
-        (1, "ability1_1:1"),
-        (6, "ability1_1:1"),
-        (7, "s__7"),
-    ]
+    places = [(item.line, item.item) for item in found.items]
+    assert places == [(1, "ability1_1:1"), (6, "ability1_1:1"), (7, "s__7")]
     written = [as_rows(item) for item in found.items]
     assert [row["verdict"] for row in written[0]] == [True]
     assert [row["cause"] for row in written[1]] == ["no verdict recorded"]
@@ -825,14 +795,10 @@ def test_recorded_pairs_can_be_compared(tmp_path: Path, task: str) -> None:
 
 def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> None:
     source, out = tmp_path / "task4_ability1.jsonl", tmp_path / "out.jsonl"
-    rows = [
-        recorded_row(
-            model_output={"responses": [{"query_id": f"q{i}", "response": ""}]},
-            judge_output={"score": i % 2},
-        )
-        for i in range(6)
-    ]
-    write_lines(source, rows)
+    outputs = [{"responses": [{"query_id": f"q{i}", "response": ""}]} for i in range(6)]
+    scores = [{"score": i % 2} for i in range(6)]
+    pairs = zip(outputs, scores, strict=True)
+    write_lines(source, [recorded_row(model_output=o, judge_output=s) for o, s in pairs])
     done = run(app, tmp_path, "--out", out, code=0)
     assert "task4_ability1.jsonl: 6 rows, 6 items, 6 judged" in done.output
     run(app, source, "--out", out, code=2)
@@ -841,13 +807,15 @@ def test_the_recorded_command_writes_what_agreement_reads(tmp_path: Path) -> Non
     run(app, source, "--json", code=2)
 
 
-def test_the_example_of_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_docs_runs(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    with scripted_server(lambda call: YES) as server, redirect_stdout(io.StringIO()) as shown:
-        monkeypatch.setenv("RECALLBED_BASE_URL", server.url)
-        monkeypatch.setenv("RECALLBED_API_KEY", "k")
-        exec(compile(example, "docs/judge.md", "exec"), {})
-    assert shown.getvalue().startswith("True (True, True, True)")
-    assert "1 of 1 judged, coverage 1" in shown.getvalue()
+    monkeypatch.setenv("RECALLBED_BASE_URL", server.url)
+    monkeypatch.setenv("RECALLBED_API_KEY", "k")
+    exec(compile(example, "docs/judge.md", "exec"), {})
+    shown = capsys.readouterr().out
+    assert shown.startswith("True (True, True, True)")
+    assert "1 of 1 judged, coverage 1" in shown
     assert read_prompt("cf.v1").identity in text
