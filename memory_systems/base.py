@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,6 +141,8 @@ class MemorySystem(ABC):
         self.context = context
         self.user = ""
         self.usage = Usage()
+        self.cut: Counter[str] = Counter()
+        """Dialogues that did not fit into one prompt, by what was done with them."""
         self.unknown_labels = 0
         """Labels in a model's replies that name no memory: counted, never guessed."""
 
@@ -174,6 +177,9 @@ class MemorySystem(ABC):
     def load(self, items: Sequence[MemoryItem]) -> None:
         """Add memories to the user's store, in one step and without a model."""
 
+    def read_before(self, dialogue: Sequence[Turn]) -> None:
+        """Note the dialogue that the loaded memories came from; by default it is not used."""
+
     @abstractmethod
     def ingest(self, dialogue: Sequence[Turn]) -> list[Operation]:
         """Read a dialogue and change the store in one step; return the operations.
@@ -195,6 +201,11 @@ class MemorySystem(ABC):
 
     def discard_files(self) -> None:
         """Remove files that are needed only to change the user's memories further."""
+
+    def count_cut(self, what: str, happened: bool) -> None:
+        """Count a dialogue that did not fit into one prompt."""
+        if happened:
+            self.cut[what] += 1
 
     def close(self) -> None:
         """Close files; memories without a file are lost."""

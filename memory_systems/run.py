@@ -276,6 +276,8 @@ def describe_run(summary: Mapping[str, Any]) -> Iterator[str]:
     if "operations" in summary:
         counts = ", ".join(f"{n} {action}" for action, n in summary["operations"].items())
         yield f"{summary['memories']} memories; {counts}"
+    for what, count in summary.get("cut", {}).items():
+        yield f"{count} {what}"
     if summary["calls"]:
         cost = "unknown" if summary["cost"] is None else f"{summary['cost']:.4f}"
         yield (
@@ -306,14 +308,17 @@ def ingest_result(system: MemorySystem, operations: Sequence[Operation]) -> dict
         "memory_items": [item_json(item) for item in system.memories()],
         "operations": operations_json(operations),
         "unknown_labels": system.unknown_labels,
+        **({"cut": dict(sorted(system.cut.items()))} if system.cut else {}),
     }
 
 
 def summarise_ingests(results: Sequence[JSON]) -> dict[str, JSON]:
     """Return sums over results: memories at the end, operations by action, unknown labels."""
+    cut = sum((Counter(result.get("cut", {})) for result in results), Counter[str]())
     actions = Counter(one["action"] for result in results for one in result["operations"])
     return {
         "memories": sum(len(result["memory_items"]) for result in results),
         "operations": {action.value: actions[action.value] for action in Action},
         "unknown_labels": sum(result["unknown_labels"] for result in results),
+        **({"cut": dict(sorted(cut.items()))} if cut else {}),
     }

@@ -13,7 +13,7 @@ app = App()
     on_stop=KEPT,
     examples=(
         "recallbed task1 run --system turns",
-        "recallbed task1 run --system mem0 --chat-model openai:MODEL --limit 20",
+        "recallbed task1 run --system mem0-like --chat-model openai:MODEL --limit 20",
     ),
 )
 def run(options: TaskOptions) -> None:

@@ -43,6 +43,7 @@ def update(system: MemorySystem, row: Task2Row) -> dict[str, JSON]:
     """
     given = {f"m{n}": item for n, item in enumerate(row.memories, 1)}
     system.load([replace(item, id=number) for number, item in given.items()])
+    system.read_before(row.old_dialogue)
     result = ingest_result(system, system.ingest(row.new_dialogue))
     official = with_official_ids(given, system.memories())
     return {

@@ -4,7 +4,7 @@ A system words its memories itself, so the gold memory has to be recognised amon
 the first that recognises any:
 
 - text: the same text, except for case and white space (as with `gold-memory`);
-- evidence: read from a turn that the gold memory was read from (`turns`, `mem0`);
+- evidence: read from a turn that the gold memory was read from (`turns`, `mem0-like`);
 - overlap: of all memories it shares the most tokens with the gold memory, and at least half.
 """
 

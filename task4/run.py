@@ -1,4 +1,4 @@
-"""`python -m task4.run --system mem0 --chat-model openai:M`: answers from what was remembered."""
+"""`python -m task4.run --system mem0-like --chat-model openai:M`: answers from what was remembered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = App()
     on_stop=KEPT,
     examples=(
         "recallbed task4 run --system extractive",
-        "recallbed task4 run --system mem0 --chat-model openai:MODEL --ability 1",
+        "recallbed task4 run --system mem0-like --chat-model openai:MODEL --ability 1",
     ),
 )
 def run(options: TaskOptions, ability: Abilities = ()) -> None:

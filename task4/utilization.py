@@ -13,7 +13,10 @@ from recallbed.corpus.records import MemoryItem, Query, Task4Row
 from task4.questions import read_task4
 
 JSON = Any
-SYSTEMS = {"extractive": "task4.extractive:Extractive"}
+SYSTEMS = {
+    "extractive": "task4.extractive:Extractive",
+    "llm": "memory_systems.llm:PlainHistory",
+}
 CONTROL = "gold-memory"
 """The paper's control: the model sees the question with the gold memories."""
 

@@ -43,6 +43,8 @@ def perfect(call: Call) -> JSON:
         return answer(data, prompt.partition("The question:\n")[2])
     if '"action"' in asked:
         return decision(data)
+    if '"memories"' in asked:
+        return updated(data)
     assert '"facts"' in asked
     return facts(data)
 
@@ -68,6 +70,27 @@ def decision(data: str) -> JSON:
                 return {"action": "NOOP", "memory": int(label), "text": None}
             return {"action": "UPDATE", "memory": int(label), "text": new}
     return {"action": "ADD", "memory": None, "text": None}
+
+
+def updated(data: str) -> JSON:
+    """Return the list after the new dialogue: each fact replaces or deletes those on its topic."""
+    before, _, new = data.partition("New dialogue:\n")
+    listed = before.partition("Old dialogue:")[0]
+    kept: list[JSON] = [
+        {**fact(text, "UNMAPPED", 0, 0.9, "long_term"), "evidence": [], "memory": int(label)}
+        for label, text in re.findall(r"^\[(\d+)\] (.*)$", listed, re.M)
+    ]
+    for found in facts(new)["facts"]:
+        on_topic = [one for one in kept if topic(one["text"]) == topic(found["text"])]
+        if on_topic:
+            found["memory"] = on_topic[0]["memory"]
+        if "forget" in found["text"]:
+            kept = [one for one in kept if one not in on_topic]
+        elif on_topic and on_topic[0]["text"].split()[-1] != found["text"].split()[-1]:
+            kept[kept.index(on_topic[0])] = found
+        elif not on_topic:
+            kept.append({**found, "memory": None})
+    return {"memories": kept}
 
 
 def answer(data: str, query: str) -> JSON:

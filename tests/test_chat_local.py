@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure
-from memory_systems.mem0 import Mem0
+from memory_systems.mem0_like import Mem0Like
 from memory_systems.store import memories_after
 from memory_systems.testing import ITEMS
 from recallbed.chat_models import (
@@ -299,7 +299,7 @@ def test_a_dry_run_estimates_the_time_of_a_model_on_this_machine(model: LocalMod
 @needs_model
 def test_it_leaves_a_consistent_memory_store(model: LocalModel, tmp_path: Path) -> None:
     """Whatever it says: done or failed with a cause, the memories are what the history says."""
-    made = Mem0(SystemContext(BM25(), model, tmp_path / "store.sqlite"), reply_tokens=48)
+    made = Mem0Like(SystemContext(BM25(), model, tmp_path / "store.sqlite"), reply_tokens=48)
     made.open("ann")
     made.load(ITEMS)
     before = [Operation(Action.ADD, after=item) for item in made.memories()]

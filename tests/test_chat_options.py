@@ -154,7 +154,7 @@ def test_a_reranker_an_answerer_and_a_memory_system_send_them(
         ("task3.sweep", ["--retriever", "r=listwise", "--set", "r.model=openai:m"]),
         ("task3.predict", ["--retriever", "r=listwise", "--set", "r.model=openai:m"]),
         ("task3.answer", ["--chat-model", "openai:m"]),
-        ("task1.run", ["--system", "mem0", "--chat-model", "openai:m"]),
+        ("task1.run", ["--system", "mem0-like", "--chat-model", "openai:m"]),
     ],
 )
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ COMMANDS = {
         *("--set", "r.first_stage=bm25", "--limit", "1", "--distractors", "20"),
     ],
     "task3.predict": ["--retriever", "r=listwise", "--set", "r.model=openai:m"],
-    "task1.run": ["--system", "mem0", "--chat-model", "openai:m", "--limit", "1"],
+    "task1.run": ["--system", "mem0-like", "--chat-model", "openai:m", "--limit", "1"],
 }
 
 

@@ -40,7 +40,7 @@ from tests.kit import ROOT
 from tests.memory_models import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
-OURS = ["full-dialogue", "gold-memory", "mem0", "none", "turns"]
+OURS = ["full-dialogue", "gold-memory", "llm", "mem0-like", "none", "turns"]
 NO_MODEL = ["full-dialogue", "gold-memory", "none", "turns"]
 
 
@@ -227,7 +227,7 @@ class Half(MemorySystem):
         ("own_memory:Last", {}, ["needs a setting", "--system-set keep=..."]),
         ("own_memory:Last", {"keep": "0"}, ["Last: keep must be at least 1"]),
         ("own_memory:Last", {"keep": "2", "loud": "very"}, ["loud=very", "boolean"]),
-        ("mem0", {}, ["`mem0` needs a chat model", "--chat-model"]),
+        ("mem0-like", {}, ["`mem0-like` needs a chat model", "--chat-model"]),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -255,7 +255,7 @@ def test_a_users_system_is_described_with_its_settings_and_code(here: Path) -> N
 
 
 def test_settings_hold_all_that_can_change_a_result(server: ScriptedServer) -> None:
-    def told(name: str = "mem0", retriever: Retriever | None = None, **settings: str) -> str:
+    def told(name: str = "mem0-like", retriever: Retriever | None = None, **settings: str) -> str:
         chat = chat_at(server, context=int(settings.pop("context", "9000")))
         return json.dumps(
             describe_system(name, system(name, chat, settings, retriever)), sort_keys=True

@@ -189,7 +189,7 @@ def test_a_retriever_sees_texts_and_labels(
 def test_a_prompt_holds_no_gold(task: str, release: Path, tmp_path: Path) -> None:
     with scripted_server(by_hash) as server:
         told = ("--chat-model", "openai:m", "--base-url", server.url, "--replies", "none")
-        run(task, "--system", "mem0", *told, "--data", release, "--out", tmp_path / "run")
+        run(task, "--system", "mem0-like", *told, "--data", release, "--out", tmp_path / "run")
         assert any("plain porridge" in prompt for prompt in server.prompts())
         assert not [call for call in server.calls if SECRET in repr(call.body)]
 

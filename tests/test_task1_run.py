@@ -135,8 +135,8 @@ def test_every_system_reads_real_dialogues(
     assert read.malformed.count == 0
     assert all(row.value and row.value.left_out == 0 for row in read.predictions)
     assert all(item.text for row in read.predictions if row.value for item in row.value.items)
-    assert bool(server.calls) == bool(summary["calls"]) == (system == "mem0")
-    if system == "mem0":
+    assert bool(server.calls) == bool(summary["calls"]) == (system == "mem0-like")
+    if system == "mem0-like":
         # Of a memory that is new and then reworded, or taken back, no more is stored than that.
         assert {a for a, n in summary["operations"].items() if n} == {"ADD", "NOOP"}
         assert 0 < summary["unknown_labels"] < summary["calls"]
@@ -207,10 +207,10 @@ def test_killed_by_the_server_and_resumed(
     """No call whose reply was stored is repeated, no memory is lost, all bytes are equal."""
     whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "broken.sqlite"
     more = ("--limit", 20, "--in-flight", 4)
-    run(*options("mem0", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
+    run(*options("mem0-like", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
     every = len(server.calls)
     assert every > moment + 4
-    again = (*options("mem0", alpsbench, broken), *more, *chat(server, replies))
+    again = (*options("mem0-like", alpsbench, broken), *more, *chat(server, replies))
     kill_when(server, lambda call: len(server.calls) >= moment, "task1.run", *again)
     done = rows_of(broken) if (broken / "rows.jsonl").exists() else []
     assert len(done) < 20
@@ -265,7 +265,7 @@ def test_rows_do_not_depend_on_in_flight(
     outs = [tmp_path / "one", tmp_path / "many"]
     for out, count in zip(outs, (1, 8), strict=True):
         more = ("--limit", 20, "--in-flight", count, *chat(server, "none"))
-        run(*options("mem0", alpsbench, out), *more, code=0)
+        run(*options("mem0-like", alpsbench, out), *more, code=0)
     for name in KEPT:
         assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes(), name
 
@@ -279,7 +279,7 @@ def few(tmp_path: Path) -> Path:
 
 def test_failures_are_counted_by_cause_and_retried(server: ScriptedServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = (*options("mem0", few(tmp_path), out), *chat(server, "none"))
+    words = (*options("mem0-like", few(tmp_path), out), *chat(server, "none"))
     server.choose = lambda call: "refusal" if "I keep 3 bees" in call.prompt else "perfect"
     result = run(*words, "--json", code=0)
     summary = json.loads(result.stdout)
@@ -301,7 +301,7 @@ def test_failures_are_counted_by_cause_and_retried(server: ScriptedServer, tmp_p
 
 def test_a_run_of_failures_alone_is_an_error(server: ScriptedServer, tmp_path: Path) -> None:
     server.choose = lambda call: "no json"
-    words = (*options("mem0", few(tmp_path), tmp_path / "run"), *chat(server, "none"))
+    words = (*options("mem0-like", few(tmp_path), tmp_path / "run"), *chat(server, "none"))
     result = run(*words, code=2)
     assert "not one of 6 rows could be done (no JSON in the reply: 6)" in result.stderr
     assert rows_of(tmp_path / "run", "predictions.jsonl") == []
@@ -333,7 +333,7 @@ def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> N
 def test_a_run_that_the_budget_stops_can_be_resumed(server: ScriptedServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     more = ("--in-flight", 1, "--system-set", "reply_tokens=500")
-    words = (*options("mem0", few(tmp_path), out), *chat(server, tmp_path / "replies"), *more)
+    words = (*options("mem0-like", few(tmp_path), out), *chat(server, tmp_path / "replies"), *more)
     [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
     enough = (plan["tokens_in"] + plan["tokens_out"]) // 6 + 150
     stopped = run(*words, "--max-tokens-total", enough)
@@ -349,7 +349,7 @@ def test_a_dry_run_reports_calls_tokens_and_cost(server: ScriptedServer, tmp_pat
     out, prices = tmp_path / "run", tmp_path / "prices.json"
     prices.write_text('{"scripted": {"in": 1.0, "out": 2.0}}')
     more = (*chat(server, tmp_path / "replies"), "--prices", prices)
-    words = (*options("mem0", few(tmp_path), out), *more)
+    words = (*options("mem0-like", few(tmp_path), out), *more)
     [plan] = kit.run_json(app, *words, "--dry-run").values()
     assert (plan["calls"], plan["stored"]) == (6, 0)
     assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
@@ -393,8 +393,8 @@ def test_overwriting_leaves_no_memory_of_the_run_before(tmp_path: Path) -> None:
     [
         ((), "missing option '--system'"),
         (("--system", "nothing"), "extractive, "),
-        (("--system", "mem0"), "--chat-model"),
-        (("--system", "mem0", "--chat-model", "sesame"), "no chat model `sesame`"),
+        (("--system", "mem0-like"), "--chat-model"),
+        (("--system", "mem0-like", "--chat-model", "sesame"), "no chat model `sesame`"),
         (("--system", "no.such:Thing"), "cannot be imported"),
         (("--system", "tests.kit:ROOT"), "not a subclass"),
         (("--system", "turns", "--system-set", "k"), "KEY=VALUE"),

@@ -107,7 +107,7 @@ def test_every_system_updates_real_memories(
     assert {a: n for a, n in summary["actions"].items() if n} == actions
     remaining = actions[UpdateAction.RETENTION] + actions[UpdateAction.MODIFICATION]
     assert summary["operations"]["DELETE"] == (0 if system == "none" else total - remaining)
-    if system == "mem0":
+    if system == "mem0-like":
         assert all(summary["operations"].values()), summary["operations"]
         assert {*actions} == {*UpdateAction}
         assert summary["unknown_labels"]
@@ -247,9 +247,9 @@ def test_killed_amid_decisions_and_resumed(
     """What was given isn't given twice, and nothing that the dialogue changed is changed twice."""
     whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "replies.sqlite"
     more = ("--limit", 20, "--in-flight", 3)
-    run(*options("mem0", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
+    run(*options("mem0-like", alpsbench, whole), *more, *chat(server, f"{whole}.sqlite"), code=0)
     every = len(server.calls)
-    again = (*options("mem0", alpsbench, broken), *more, *chat(server, replies))
+    again = (*options("mem0-like", alpsbench, broken), *more, *chat(server, replies))
     kill_when(server, lambda call: len(server.calls) >= 33, "task2.run", *again)
     stored = len(ReplyCache(replies))
     server.calls.clear()
@@ -270,7 +270,7 @@ def test_killed_amid_decisions_and_resumed(
     [
         ((), "missing option '--system'"),
         (("--system", "extractive"), "copy, "),
-        (("--system", "mem0"), "--chat-model"),
+        (("--system", "mem0-like"), "--chat-model"),
         (("--system", "copy", "--split", "test"), "no split `test`"),
         (("--system", "copy", "--in-flight", "0"), "--in-flight"),
     ],

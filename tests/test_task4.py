@@ -317,7 +317,7 @@ def test_a_resumed_run_equals_an_unbroken_one(
     root: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:
     """A process killed within a history leaves nothing of it, and no call twice."""
-    words = [*options("mem0", root, tmp_path, server), "--in-flight", 1]
+    words = [*options("mem0-like", root, tmp_path, server), "--in-flight", 1]
     kill_when(server, lambda call: "dragons of day" in call.prompt, "task4.run", *words)
     kept = read_lines(tmp_path / "run" / "rows.jsonl")
     assert [row["item"] for row in kept] == [PA, PF, MANNER]
@@ -347,7 +347,7 @@ def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: P
     ("words", "said"),
     [
         (["--system", "turns"], "--chat-model"),
-        (["--system", "mem0"], "--chat-model"),
+        (["--system", "mem0-like"], "--chat-model"),
         (["--system", "copy"], "no memory system has this name"),
         (["--system", "extractive", "--ability", "6"], "--ability 6"),
         (["--system", "extractive", "--split", "test"], "no split `test`"),

@@ -15,7 +15,7 @@ from memory_systems import Action, Operation, SystemContext, SystemFailure, buil
 from memory_systems.attempt import Answer
 from memory_systems.budget import LineTokens, numbered_chunks
 from memory_systems.facts import Fact, Facts, rewritten
-from memory_systems.mem0 import Changes, Decision, Mem0
+from memory_systems.mem0_like import Changes, Decision, Mem0Like
 from memory_systems.store import MemoryStore, memories_after
 from memory_systems.testing import DIALOGUE, HOSTILE, ITEMS
 from recallbed.chat_models import chat_model
@@ -45,10 +45,10 @@ def mem0(
     store: Path | None = None,
     load: Sequence[MemoryItem] = (),
     **settings: Any,
-) -> Mem0:
+) -> Mem0Like:
     options = {"context": settings.pop("context", None), "retries": settings.pop("retries", 5)}
     chat = chat_model("openai:scripted", base_url=server.url, first_wait=0.01, **options)
-    made = Mem0(SystemContext(BM25(), chat, store), **settings)
+    made = Mem0Like(SystemContext(BM25(), chat, store), **settings)
     made.open("ann")
     made.load(load)
     return made
@@ -495,7 +495,7 @@ def test_a_context_without_room_for_a_dialogue_is_a_users_mistake(server: Script
 def test_a_dry_run_counts_what_it_can_know(server: ScriptedServer) -> None:
     """All chunks; decisions hang on facts that nobody has found yet."""
     chat = DryRun(chat_model("openai:scripted", base_url=server.url))
-    made = build_system("mem0", {"chunk": "60"}, SystemContext(BM25(), chat))
+    made = build_system("mem0-like", {"chunk": "60"}, SystemContext(BM25(), chat))
     made.open("ann")
     sent = len(server.calls)
     with pytest.raises(SystemFailure) as caught:
