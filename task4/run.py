@@ -1,4 +1,4 @@
-"""`python -m task4.run --system mem0-like --chat-model openai:M`: answers from what was remembered."""
+"""`python -m task4.run --system llm --chat-model openai:M`: answers from what was remembered."""
 
 from __future__ import annotations
 
