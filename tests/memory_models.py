@@ -119,6 +119,9 @@ def by_hash(call: Call) -> JSON:
             {"action": "NOOP", "memory": 1, "text": None},
             {"action": "UPDATE", "memory": 99, "text": "nothing"},
         ][call.digest % 5]
+    if '"memories"' in call.prompt and "New dialogue:" in call.prompt:
+        kept = re.findall(r"^\[(\d+)\] (?!user:|assistant:)(.*)$", call.prompt, re.M)
+        return {"memories": [{"memory": int(n), "text": f"Now: {text}"} for n, text in kept[1:]]}
     if '"facts"' in call.prompt:
         lines = [(int(n), text) for n, text in _USER_LINE.findall(call.prompt)[:3]]
         found = [

@@ -215,7 +215,11 @@ class Half(MemorySystem):
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("mem1", {}, ["no memory system `mem1`", "full-dialogue, gold-memory, mem0, none, turns"]),
+        (
+            "mem1",
+            {},
+            ["no memory system `mem1`", "full-dialogue, gold-memory, llm, mem0, none, turns"],
+        ),
         ("own_memory:Nobody", {}, ["`own_memory` has no class `Nobody`"]),
         ("own_memory:Half", {}, ["`Half` does not define ingest, load"]),
         ("no_such_module:X", {}, ["`no_such_module` cannot be imported"]),
@@ -598,5 +602,5 @@ def test_the_page_has_every_system_and_setting() -> None:
     for name in OURS:
         assert name in rows
         for setting, default in plain_defaults(MEMORY_SYSTEMS.find(name), ["context"]).items():
-            told = re.findall(r"\d+", rows[setting])
+            told = re.findall(r"\d+|True|False", rows[setting])
             assert str(default).removesuffix(".0") in told, (name, setting)

@@ -135,7 +135,7 @@ def test_every_system_reads_real_dialogues(
     assert read.malformed.count == 0
     assert all(row.value and row.value.left_out == 0 for row in read.predictions)
     assert all(item.text for row in read.predictions if row.value for item in row.value.items)
-    assert bool(server.calls) == bool(summary["calls"]) == (system == "mem0-like")
+    assert bool(server.calls) == bool(summary["calls"]) == (system in ("llm", "mem0-like"))
     if system == "mem0-like":
         # Of a memory that is new and then reworded, or taken back, no more is stored than that.
         assert {a for a, n in summary["operations"].items() if n} == {"ADD", "NOOP"}
