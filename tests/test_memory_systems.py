@@ -218,7 +218,7 @@ class Half(MemorySystem):
         (
             "mem1",
             {},
-            ["no memory system `mem1`", "full-dialogue, gold-memory, llm, mem0, none, turns"],
+            ["no memory system `mem1`", "full-dialogue, gold-memory, llm, mem0-like, none, turns"],
         ),
         ("own_memory:Nobody", {}, ["`own_memory` has no class `Nobody`"]),
         ("own_memory:Half", {}, ["`Half` does not define ingest, load"]),
