@@ -16,20 +16,14 @@ QUERIES = 20
 @pytest.fixture
 def place(write_release: WriteRelease, tmp_path: Path) -> Path:
     """Twenty queries; the predictions miss q0 to q4, and q19 has no row."""
-    root = write_release(
-        [(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(QUERIES)]
-    )
+    write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(QUERIES)])
+    text = {"answer": "a text", "reason": "a reason"}
+    chosen = ["m0" if i < 5 else "m1" for i in range(QUERIES - 1)]
     rows = [
-        {
-            "benchmark_id": f"q{i}",
-            "answer": "a text",
-            "reason": "a reason",
-            "selected_memory_id": "m0" if i < 5 else "m1",
-        }
-        for i in range(QUERIES - 1)
+        {"benchmark_id": f"q{i}", **text, "selected_memory_id": name}
+        for i, name in enumerate(chosen)
     ]
     write_lines(tmp_path / "p.jsonl", rows)
-    assert root == tmp_path / "release"
     return tmp_path
 
 
@@ -43,9 +37,7 @@ def score(place: Path, content: str | bytes | None, *words: str, code: int | Non
 
 
 def as_json(place: Path, content: str | bytes | None) -> dict[str, Any]:
-    result = score(place, content, "--json", code=0)
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    return dict(json.loads(score(place, content, "--json", code=0).stdout))
 
 
 def test_two_excluded_ids_give_scores_with_and_without(place: Path) -> None:
@@ -89,11 +81,8 @@ def test_the_ceiling_of_the_audit(write_release: WriteRelease, tmp_path: Path) -
 @pytest.mark.parametrize(
     "content",
     [
-        "q3\nq0",
-        "# found by the audit\n\nq0\n   \n  # again\nq3\n",
-        "\ufeffq0\r\nq3\r\n",
-        "q0\nq3\nq0\n",
-        "  q0  \n\tq3",
+        *("q3\nq0", "# found by the audit\n\nq0\n   \n  # again\nq3\n", "\ufeffq0\r\nq3\r\n"),
+        *("q0\nq3\nq0\n", "  q0  \n\tq3"),
     ],
 )
 def test_lists_as_they_come(place: Path, content: str) -> None:

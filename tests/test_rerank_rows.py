@@ -72,17 +72,10 @@ def test_without_a_first_stage_a_row_is_byte_for_byte_what_it_was() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"first": [5, 1]},
-        {"first": [0, 0]},
-        {"first": [[0, 1], [1, 1]]},
-        {"first": 0},
-        {"depth": 0},
-        {"depth": True},
-        {"shown": 5},
-        {"shown": -1},
-        {"shown": [1, 2]},
-        {"estimated": 3},
-        {"estimated": None},
+        *({"first": value} for value in ([5, 1], [0, 0], [[0, 1], [1, 1]], 0)),
+        *({"depth": value} for value in (0, True)),
+        *({"shown": value} for value in (5, -1, [1, 2])),
+        *({"estimated": value} for value in (3, None)),
         {"error": "broken"},
     ],
     ids=str,
@@ -195,6 +188,7 @@ def reranked(query: str, above: int, **other: Any) -> dict[str, Any]:
     return row(query, above, **(used | known | other))
 
 
+TWO = {"chat_models": {"x": ["m", "n"]}}
 PRICED = {"chat_models": {"x": ["m"]}, "prices": {"m": {"in": 2.0, "out": 30.0}}}
 
 
@@ -211,11 +205,7 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
     [
         ({"chat_models": {"x": ["m"]}}, {}, "x: cost unknown, no price for m"),
         ({}, {}, "x: cost unknown, no price for its model"),
-        (
-            PRICED | {"chat_models": {"x": ["m", "n"]}},
-            {},
-            "x: cost unknown, it asks several models: m, n",
-        ),
+        (PRICED | TWO, {}, "x: cost unknown, it asks several models: m, n"),
         (PRICED, {"estimated": 1}, "x: tokens of 2 calls are estimates (not reported): no cost"),
     ],
     ids=["no price", "no model", "two models", "estimates"],
@@ -239,10 +229,8 @@ def test_the_first_stages_recall_is_expected_under_its_ties() -> None:
     rows = [reranked("a", 0, first=[3, 2]), reranked("b", 2), reranked("c", 7)]
     cell = only_cell(summarise(manifest(), rows, (1, 5)))
     assert cell["depth"] == 4
-    assert cell["first_stage_recall"] == {
-        "1": round((0.5 + 1 + 0) / 3, 6),
-        "5": round((1 + 1 + 0) / 3, 6),
-    }
+    expected = {"1": round((0.5 + 1 + 0) / 3, 6), "5": round((1 + 1 + 0) / 3, 6)}
+    assert cell["first_stage_recall"] == expected
     assert "ceiling" in shown(summarise(manifest(), rows, (1, 5)))
 
 
@@ -252,16 +240,10 @@ def test_recall_is_reported_by_thirds_of_the_prompt() -> None:
         for place, above in ((0, 0), (1, 2), (2, 0), (5, 1), (5, 0))
     ]
     places = only_cell(summarise(manifest(), rows, (1, 2)))["recall_by_place"]
-    assert [(p["from"], p["to"], p["golds"]) for p in places] == [
-        (0.0, 0.3333, 2),
-        (0.3333, 0.6667, 1),
-        (0.6667, 1.0, 2),
-    ]
-    assert [p["recall"] for p in places] == [
-        {"1": 0.5, "2": 0.5},
-        {"1": 1.0, "2": 1.0},
-        {"1": 0.5, "2": 1.0},
-    ]
+    thirds = [(0.0, 0.3333, 2), (0.3333, 0.6667, 1), (0.6667, 1.0, 2)]
+    assert [(p["from"], p["to"], p["golds"]) for p in places] == thirds
+    recalls = [tuple(p["recall"].items()) for p in places]
+    assert recalls == [(("1", one), ("2", two)) for one, two in ((0.5, 0.5), (1, 1), (0.5, 1))]
 
 
 def test_long_prompts_are_cut_into_tenths_and_each_gold_has_its_place() -> None:
@@ -270,11 +252,7 @@ def test_long_prompts_are_cut_into_tenths_and_each_gold_has_its_place() -> None:
     rows = [reranked("a", 0, first=None, depth=None, distractors=199) | both]
     places = only_cell(summarise(facts, rows, (1,)))["recall_by_place"]
     assert [p["golds"] for p in places] == [1] + [0] * 8 + [1]
-    assert (places[0]["recall"], places[4]["recall"], places[9]["recall"]) == (
-        {"1": 0},
-        {},
-        {"1": 1},
-    )
+    assert [places[i]["recall"] for i in (0, 4, 9)] == [{"1": 0}, {}, {"1": 1}]
 
 
 def test_labels_without_reranking_keep_their_summary_and_table() -> None:
@@ -305,12 +283,10 @@ def test_a_k_past_the_places_that_are_ordered_well_is_remarked_upon() -> None:
 
 
 def numbered(write_release: WriteRelease, queries: int = 6) -> Path:
-    return write_release(
-        [
-            (f"query {i}", [f"{'query ' * (j == 0)}memory {i} of kind {j}" for j in range(5)], 2)
-            for i in range(queries)
-        ]
-    )
+    texts = [
+        [f"{'query ' * (j == 0)}memory {i} of kind {j}" for j in range(5)] for i in range(queries)
+    ]
+    return write_release([(f"query {i}", pool, 2) for i, pool in enumerate(texts)])
 
 
 def kind_two(query: str, text: str) -> float:
