@@ -27,32 +27,25 @@ class FailsOnOddTopics(Overlap):
         return super().score(query, pool)
 
 
-LABELS = (
-    Configuration("words", "overlap", {}),
-    Configuration("half", "fails-on-odd-topics", {}),
-    Configuration("also-half", "fails-on-odd-topics", {}),
-)
+FAILING = "fails-on-odd-topics"
+RETRIEVERS = {"words": "overlap", "half": FAILING, "also-half": FAILING}
+LABELS = tuple(Configuration(label, name, {}) for label, name in RETRIEVERS.items())
 
 
 @pytest.fixture
 def release(write_release: WriteRelease) -> Path:
-    return write_release(
-        [
-            (
-                f"topic {i} {'喜欢' if i < 3 else 'colour'}",
-                [f"topic {i if j == i % 6 else i * j % 7} note {i} {j}" for j in range(6)],
-                i % 6,
-            )
-            for i in range(12)
-        ]
-    )
+    texts = [
+        [f"topic {i if j == i % 6 else i * j % 7} note {i} {j}" for j in range(6)]
+        for i in range(12)
+    ]
+    words = ["喜欢"] * 3 + ["colour"] * 9
+    return write_release([(f"topic {i} {words[i]}", texts[i], i % 6) for i in range(12)])
 
 
 @pytest.fixture
 def run(release: Path, tmp_path: Path) -> Path:
-    return run_sweep(
-        sweep_config(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run")
-    ).path
+    config = sweep_config(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run")
+    return run_sweep(config).path
 
 
 def compare(*words: object) -> Result:
@@ -63,19 +56,12 @@ def as_json(*words: object) -> Any:
     return kit.run_json(app, *words, "--k", "1")
 
 
-def refused(*words: object) -> str:
-    return one_line_error(compare(*words))
-
-
-def test_queries_that_failed_on_either_side_are_counted_at_every_size(run: Path) -> None:
+def test_failed_queries_are_counted_at_every_size(run: Path) -> None:
     found = as_json(f"{run}:words", f"{run}:half")
     assert [(r["distractors"], r["n"], r["unpaired"]) for r in found] == [(5, 6, 6), (12, 6, 6)]
-    said = compare(f"{run}:words", f"{run}:half").stderr
-    assert "6 queries left out at 5 distractors" in said
-    assert "6 queries left out at 12 distractors" in said
-
-
-def test_queries_that_failed_on_both_sides_are_counted(run: Path) -> None:
+    shown = compare(f"{run}:words", f"{run}:half").stderr
+    assert "6 queries left out at 5 distractors" in shown
+    assert "6 queries left out at 12 distractors" in shown
     found = as_json(f"{run}:half", f"{run}:also-half")
     assert [(r["n"], r["unpaired"]) for r in found] == [(6, 6), (6, 6)]
 
@@ -87,7 +73,7 @@ def test_columns_and_verdicts_name_what_is_compared(run: Path) -> None:
     assert " a " not in head
 
 
-def test_equal_scores_have_no_interval_and_the_reason_is_said_once(run: Path) -> None:
+def test_equal_scores_have_no_interval_and_one_reason(run: Path) -> None:
     result = compare(f"{run}:words", f"{run}:half")
     assert "no interval and no verdict: no difference on any query" in result.stderr
     assert result.stderr.count("no interval") == 1
@@ -101,24 +87,19 @@ def test_a_script_filters_the_data_of_the_run(run: Path, release: Path) -> None:
     assert [r["unpaired"] for r in chosen] == [1, 1]
 
 
-def test_a_script_needs_the_data_of_the_run(run: Path) -> None:
-    said = refused(f"{run}:words", f"{run}:half", "--not-script", "Han")
-    assert "not of the embedded sample" in said
-    assert "--data" in said
-
-
-def test_a_script_refuses_other_data(run: Path, release: Path) -> None:
+def test_a_script_needs_the_data_of_the_run(run: Path, release: Path) -> None:
+    result = compare(f"{run}:words", f"{run}:half", "--not-script", "Han")
+    one_line_error(result, "not of the embedded sample", "--data")
     file = next((release / "dev/task3").glob("d*/model_input.jsonl"))
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("colour", "shape"), encoding="utf-8")
-    said = refused(f"{run}:words", f"{run}:half", "--script", "Han", "--data", release)
-    assert "not the data that" in said
+    other = compare(f"{run}:words", f"{run}:half", "--script", "Han", "--data", release)
+    one_line_error(other, "not the data that")
 
 
 def test_a_label_that_the_run_does_not_have_gets_the_list_of_labels(run: Path) -> None:
-    said = refused(f"{run}:wrods", f"{run}:half")
-    assert "no retriever `wrods`" in said
-    assert "words, half, also-half" in said
+    result = compare(f"{run}:wrods", f"{run}:half")
+    one_line_error(result, "no retriever `wrods`", "words, half, also-half")
 
 
 def test_a_run_of_one_session_has_no_verdict(write_release: WriteRelease, tmp_path: Path) -> None:

@@ -93,13 +93,8 @@ def test_rows_are_the_commands_byte_for_byte(tmp_path: Path) -> None:
     words = ("--retriever", "bm25", "--retriever", "okapi=bm25", "--set", "bm25.k1=0.9")
     words = (*words, "--set", "okapi.variant=okapi", "--distractors", "5,10", "--limit", "12")
     run(sweep.app, *words, "--out", tmp_path / "typed", code=0)
-    found = evaluate(
-        [BM25(k1=0.9), "okapi=bm25"],
-        settings={"okapi.variant": "okapi"},
-        distractors=(5, 10),
-        limit=12,
-        out=tmp_path / "called",
-    )
+    given: dict[str, Any] = {"distractors": (5, 10), "limit": 12, "out": tmp_path / "called"}
+    found = evaluate([BM25(k1=0.9), "okapi=bm25"], settings={"okapi.variant": "okapi"}, **given)
     for name in ("rows.jsonl", "manifest.json", "summary.json", "curve.csv"):
         typed, called = (tmp_path / one / name for one in ("typed", "called"))
         assert typed.read_text().replace("typed", "called") == called.read_text()
@@ -130,9 +125,8 @@ def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_of_ones_own_with_distractors_has_nested_pools(tmp_path: Path) -> None:
     lines = [{"query": f"q{n}", "memories": [f"a{n}", f"b{n}"], "gold": 0} for n in range(9)]
-    found = evaluate(
-        "overlap", data=write_lines(tmp_path / "my.jsonl", lines), distractors=(2, 4), k=1
-    )
+    path = write_lines(tmp_path / "my.jsonl", lines)
+    found = evaluate("overlap", data=path, distractors=(2, 4), k=1)
     assert found.run.strategy == "nested"
 
 

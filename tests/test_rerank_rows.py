@@ -124,16 +124,13 @@ def test_a_wrong_field_of_a_result_fails_its_own_query(of: dict[str, Any], cause
     assert cause in wrong.cause
 
 
-def test_unions_have_no_first_stage_but_estimates(
-    write_release: WriteRelease,
-) -> None:
+def test_unions_have_no_first_stage(write_release: WriteRelease) -> None:
     release = numbered(write_release)
     module = "tests.test_rerank_rows"
     for name, keys in (("Union", ROW_KEYS), ("Estimates", ROW_KEYS + RERANKED_KEYS)):
         labels = (Configuration("x", f"{module}:{name}", {}),)
-        found = read_run(
-            run_sweep(sweep_config(labels, release, distractors=(4,), out=release / name)).path
-        )
+        config = sweep_config(labels, release, distractors=(4,), out=release / name)
+        found = read_run(run_sweep(config).path)
         assert {tuple(one.to_json()) for one in found.rows} == {keys}
         for one in found.rows:
             assert one.reranked in (None, Reranking(estimated=1))
@@ -210,9 +207,7 @@ def test_cost_is_tokens_at_the_price_of_the_manifest() -> None:
     ],
     ids=["no price", "no model", "two models", "estimates"],
 )
-def test_an_unknown_cost_is_null(
-    facts: dict[str, Any], other: dict[str, Any], message: str
-) -> None:
+def test_an_unknown_cost_is_null(facts: Any, other: Any, message: str) -> None:
     rows = [reranked("a", 0, **other), reranked("b", 1, **other)]
     summary = summarise(manifest(**facts), rows, (1,))
     assert only_cell(summary)["cost"] is None

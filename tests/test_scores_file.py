@@ -45,14 +45,11 @@ class Awkward(Retriever):
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Ten queries with one to three golds in pools of 3 to 6."""
-    rows = [
-        {
-            "query": f"topic {i} colour",
-            "memories": [f"{i * j % 7} topic {i} note {j}" for j in range(3 + i % 4)],
-            "gold": list(range(1 + i % 3)),
-        }
-        for i in range(10)
-    ]
+    rows = []
+    for i in range(10):
+        memories = [f"{i * j % 7} topic {i} note {j}" for j in range(3 + i % 4)]
+        gold = list(range(1 + i % 3))
+        rows.append({"query": f"topic {i} colour", "memories": memories, "gold": gold})
     return write_lines(tmp_path / "my.jsonl", rows)
 
 
@@ -112,9 +109,7 @@ def test_lines_are_in_row_order_and_hold_the_retrievers_scores(data: Path, tmp_p
 # Cut anywhere
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draw=st.data())
 def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject) -> None:
     """Equal bytes where every row kept has its scores; else one line, and no row is lost."""

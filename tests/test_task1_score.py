@@ -29,14 +29,9 @@ from tests.scripted_server import Call, scripted_server
 
 JSON = Any
 TEA = {
-    "memory_id": "m1",
-    "value": "Likes green tea",
-    "label": "Preferences/Food",
-    "type": "direct",
-    "confidence": 0.9,
-    "time_scope": "long_term",
-    "preference_attitude": "like",
-    "emotion": None,
+    **{"memory_id": "m1", "value": "Likes green tea", "label": "Preferences/Food"},
+    **{"type": "direct", "confidence": 0.9, "time_scope": "long_term"},
+    **{"preference_attitude": "like", "emotion": None},
 }
 CAT = {**TEA, "memory_id": "m2", "value": "Has a cat called Momo", "label": "Possessions/Pet"}
 RAIN = {**TEA, "memory_id": "m3", "value": "Might move for the rain", "type": "indirect"}
@@ -56,21 +51,22 @@ def release(root: Path, golds: Sequence[Sequence[JSON]], said: str = "I like gre
 
 
 def predictions(path: Path, *rows: Sequence[JSON]) -> Path:
-    write_lines(
-        path, [{"benchmark_id": f"q{i}", "memory_items": list(row)} for i, row in enumerate(rows)]
-    )
-    return path
+    lists = enumerate(map(list, rows))
+    return write_lines(path, [{"benchmark_id": f"q{i}", "memory_items": row} for i, row in lists])
 
 
 run = partial(kit.run, app)
+
+
+def scored(path: Path, root: Path | None = None, **options: Any) -> JSON:
+    return score_extraction(ScoreOptions(path, root, **options)).to_json()
 
 
 def exact(tmp_path: Path, gold: Sequence[JSON], predicted: Sequence[JSON]) -> tuple[float, ...]:
     """Precision, recall and F1 of one session, by files and the command."""
     root = release(tmp_path / "data", [gold])
     path = predictions(tmp_path / "p.jsonl", predicted)
-    result = run(path, "--data", root, "--scorer", "exact", "--json", code=0)
-    found = json.loads(result.stdout)
+    found = kit.run_json(app, path, "--data", root, "--scorer", "exact")
     assert found["sessions"] == found["asked"] == 1
     return tuple(round(found[key], 4) for key in ("precision", "recall", "f1"))
 
@@ -99,20 +95,16 @@ def exact(tmp_path: Path, gold: Sequence[JSON], predicted: Sequence[JSON]) -> tu
         ([TEA], [TEA, {}], (0.5, 1, 0.6667)),  # an empty memory is a memory all the same
     ],
 )
-def test_exact(
-    tmp_path: Path, gold: list[JSON], predicted: list[JSON], expected: tuple[float, ...]
-) -> None:
+def test_exact(tmp_path: Path, gold: JSON, predicted: JSON, expected: tuple[float, ...]) -> None:
     assert exact(tmp_path, gold, predicted) == expected
+
+
+TEXTS = {"['a', 'B']": '["A", "b"]', "{'b': 1, 'a': None}": '{"a": null,  "b": 1}'}
 
 
 @pytest.mark.parametrize("value", [["a", "B"], {"b": 1, "a": None}, 7, 1.5, True])
 def test_values_that_are_no_text_are_compared_by_their_json(tmp_path: Path, value: JSON) -> None:
-    text = {
-        **TEA,
-        "value": {"['a', 'B']": '["A", "b"]', "{'b': 1, 'a': None}": '{"a": null,  "b": 1}'}.get(
-            str(value), json.dumps(value)
-        ),
-    }
+    text = {**TEA, "value": TEXTS.get(str(value), json.dumps(value))}
     assert exact(tmp_path, [text], [{**TEA, "value": value}]) == (1, 1, 1)
     assert exact(tmp_path, [TEA], [{**TEA, "value": value}]) == (0, 0, 0)
 
@@ -120,7 +112,7 @@ def test_values_that_are_no_text_are_compared_by_their_json(tmp_path: Path, valu
 def test_what_is_no_memory_is_left_out_and_counted(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA], [TEA]])
     path = predictions(tmp_path / "p.jsonl", [TEA, "Likes tea", None, 3], [{**TEA, "value": " "}])
-    found = score_extraction(ScoreOptions(path, root, scorer="exact")).to_json()
+    found = scored(path, root, scorer="exact")
     assert found["members_left_out"] == {"count": 3, "lines": [1, 1, 1]}
     assert found["memories_without_value"] == {"count": 1, "lines": [2]}
     assert found["pooled"] == {
@@ -168,7 +160,7 @@ def planted(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]) -> None:
     root, path = planted
-    found = score_extraction(ScoreOptions(path, root)).to_json()
+    found = scored(path, root)
     causes = {k: (tally["count"], tally["lines"]) for k, tally in found["causes"].items()}
     assert causes == {
         "answered": (2, [1, 2]),
@@ -192,19 +184,16 @@ def test_every_session_and_every_line_is_counted_once(planted: tuple[Path, Path]
     assert null.endswith("p.jsonl:4: field `memory_items` must be a list, not NoneType")
     assert text.endswith("p.jsonl:5: field `memory_items` must be a list, not str")
     result = run(path, "--data", root, code=0)
-    for said in (
-        "2 of 8 sessions answered",
-        "missing, no row: 2 (model_input lines 7, 8)",
-        "0.1250",
-    ):
-        assert said in result.stdout
+    missing = "missing, no row: 2 (model_input lines 7, 8)"
+    for part in ("2 of 8 sessions answered", missing, "0.1250"):
+        assert part in result.stdout
     assert result.stderr == ""
 
 
 def test_a_run_folder_is_scored_as_its_predictions(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA], [CAT]])
     path = predictions(tmp_path / "run" / "predictions.jsonl", [TEA], [TEA])
-    found = [score_extraction(ScoreOptions(one, root)).to_json() for one in (path.parent, path)]
+    found = [scored(one, root) for one in (path.parent, path)]
     assert [one.pop("predictions") for one in found] == [str(path.parent), str(path)]
     assert found[0] == found[1]
     path.unlink()
@@ -214,7 +203,7 @@ def test_a_run_folder_is_scored_as_its_predictions(tmp_path: Path) -> None:
 def test_an_empty_session_that_is_not_answered_is_wrong_too(tmp_path: Path) -> None:
     root = release(tmp_path, [[], [TEA]])
     write_lines(tmp_path / "p.jsonl", [{"benchmark_id": "q1", "memory_items": [TEA]}])
-    found = score_extraction(ScoreOptions(tmp_path / "p.jsonl", root)).to_json()
+    found = scored(tmp_path / "p.jsonl", root)
     assert (found["f1"], found["unanswered_as_wrong"]["f1"]) == (1.0, 0.5)
 
 
@@ -231,6 +220,7 @@ def test_a_users_mistake_is_one_line(tmp_path: Path) -> None:
     one_line_error(run(path, "--data", root), "no line can be scored", "unknown")
     predictions(path, [TEA])
     one_line_error(run(path, "--data", root, "--split", "test"), "no split `test`")
+    one_line_error(run(path, "--data", root, "--dry-run"), "--judge-model")
     (root / "dev" / "task1" / "reference_output.jsonl").unlink()
     one_line_error(run(path, "--data", root), "no reference_output.jsonl")
     one_line_error(run(path, "--data", root, "--scorer", "judge"), "--judge-model", "both")
@@ -244,7 +234,7 @@ def test_match_by_hand(tmp_path: Path) -> None:
     root = release(tmp_path, [[TEA, RAIN], [CAT]], said="我喜欢喝绿茶")
     vague = {**TEA, "type": "indirect", "confidence": 0.5, "value": "Likes tea"}
     path = predictions(tmp_path / "p.jsonl", [vague], [CAT, TEA])
-    found = score_extraction(ScoreOptions(path, root)).to_json()
+    found = scored(path, root)
     # "likes green tea" and "likes tea": 2 of 3 tokens; 2 x 9 of 24 characters.
     score = 0.4 + 0.4 * (0.6 * 2 / 3 + 0.4 * 18 / 24) + 0 + 0.1 * (1 - 0.2 / 0.8)
     assert found["precision"] == pytest.approx((1 + 1 / 2) / 2)
@@ -264,44 +254,37 @@ def test_match_by_hand(tmp_path: Path) -> None:
 def test_text_similarity_is_reported_beside_a_score_that_is_blind_to_text(tmp_path: Path) -> None:
     root = release(tmp_path / "data", [[TEA, CAT], [RAIN], []])
     blind = [[{**item, "value": "x"} for item in row] for row in ([TEA, CAT], [RAIN], [])]
-    found = score_extraction(
-        ScoreOptions(predictions(tmp_path / "p.jsonl", *blind), root)
-    ).to_json()
+    found = scored(predictions(tmp_path / "p.jsonl", *blind), root)
     assert (found["f1"], found["pair_score"]) == (1.0, pytest.approx((0.6 + 0.6 + 1) / 3, abs=0.01))
     assert found["text_similarity"]["pairs"] == 3
     assert found["text_similarity"]["mean"] < 0.03
     written = predictions(tmp_path / "p.jsonl", [TEA, {**CAT, "value": "x"}], [], [])
-    found = score_extraction(ScoreOptions(written, root)).to_json()
+    found = scored(written, root)
     assert found["text_similarity"]["mean"] == pytest.approx(0.5, abs=0.01)
     assert run(written, "--data", root).stdout.count("text similarity of the pairs") == 1
-    nothing = score_extraction(
-        ScoreOptions(predictions(tmp_path / "p.jsonl", [], [], []), root)
-    ).to_json()
+    nothing = scored(predictions(tmp_path / "p.jsonl", [], [], []), root)
     assert nothing["text_similarity"] is None
     assert run(tmp_path / "p.jsonl", "--data", root).exit_code == 0
 
 
 def test_order_of_lines_and_members_and_hash_seed_change_nothing(tmp_path: Path) -> None:
     inputs = read_inputs(None, "dev", TASK1, with_gold=True)
-    rows = [
-        {
-            "benchmark_id": name,
-            "memory_items": [
-                {"value": item.text, "label": item.label, "type": item.type, "confidence": 0.8}
-                for item in row.gold or ()
-            ],
-        }
-        for name, row in inputs.rows.items()
-    ]
+    rows: list[JSON] = []
+    for name, row in inputs.rows.items():
+        heads = [
+            {"value": one.text, "label": one.label, "type": one.type} for one in row.gold or ()
+        ]
+        items = [{**head, "confidence": 0.8} for head in heads]
+        rows.append({"benchmark_id": name, "memory_items": items})
     write_lines(tmp_path / "a.jsonl", rows)
-    one = score_extraction(ScoreOptions(tmp_path / "a.jsonl")).to_json()
+    one = scored(tmp_path / "a.jsonl")
     assert (one["sample"], one["precision"], one["recall"]) == (True, 1.0, 1.0)
     draw = random.Random(0)
     draw.shuffle(rows)
-    for row in rows:
-        draw.shuffle(row["memory_items"])
+    for line in rows:
+        draw.shuffle(line["memory_items"])
     write_lines(tmp_path / "b.jsonl", rows)
-    other = score_extraction(ScoreOptions(tmp_path / "b.jsonl")).to_json()
+    other = scored(tmp_path / "b.jsonl")
     for found in (one, other):
         del found["predictions"], found["causes"]  # name of the file, numbers of lines
     assert one == other
@@ -313,7 +296,7 @@ def test_embedded_sample_against_itself_is_perfect_by_exact(tmp_path: Path) -> N
     write_lines(
         tmp_path / "p.jsonl", [{"benchmark_id": r["benchmark_id"], **r["gold"]} for r in rows]
     )
-    found = score_extraction(ScoreOptions(tmp_path / "p.jsonl", scorer="exact")).to_json()
+    found = scored(tmp_path / "p.jsonl", scorer="exact")
     assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)
     assert "pair_score" not in found
 
@@ -357,8 +340,9 @@ def same_text(call: Call) -> JSON:
 
 
 @pytest.fixture
-def six(tmp_path: Path) -> list[str | Path]:
+def six(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
     """Six sessions to be judged, the last with nothing predicted."""
+    monkeypatch.setenv("RECALLBED_API_KEY", "k")
     root = release(tmp_path / "data", [[{**TEA, "value": f"Likes tea {i}"}, CAT] for i in range(6)])
     rows: list[list[JSON]] = [[CAT, {**TEA, "value": f"Likes tea {i}"}] for i in range(5)]
     rows[1] = [{**TEA, "value": "Something else"}]
@@ -371,17 +355,12 @@ def judge_words(tmp_path: Path, url: str, name: str) -> list[str | Path]:
     return ["--base-url", url, "--replies", replies, "--out", tmp_path / name, "--json"]
 
 
-def test_unjudged_sessions_are_counted_apart(
-    tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What could not be judged is in no mean."""
-    monkeypatch.setenv("RECALLBED_API_KEY", "k")
-    sick = {"on": True}
+def empty_for_tea_2(call: Call) -> str:
+    return "empty" if "Likes tea 2" in call.prompt else "perfect"
 
-    def behaviour(call: Call) -> str:
-        return "empty" if sick["on"] and "Likes tea 2" in call.prompt else "perfect"
 
-    with scripted_server(same_text, behaviour) as server:
+def test_unjudged_sessions_are_in_no_mean(tmp_path: Path, six: list[str | Path]) -> None:
+    with scripted_server(same_text, empty_for_tea_2) as server:
         words = [*six, *judge_words(tmp_path, server.url, "a")]
         result = run(*words, code=0)
         found = json.loads(result.stdout)
@@ -389,9 +368,8 @@ def test_unjudged_sessions_are_counted_apart(
         assert found["judge"]["unjudged"] == {"empty reply": 1}
         assert (found["judge"]["judged"], found["judge"]["asked"]) == (5, 6)
         assert found["recall"] == pytest.approx(3 / 5)  # sessions 1 and 5 have no pair
-        assert found["unanswered_as_wrong"] == {
-            key: found[key] for key in ("precision", "recall", "f1")
-        }
+        keys = ("precision", "recall", "f1")
+        assert found["unanswered_as_wrong"] == {key: found[key] for key in keys}
         assert "unjudged: empty reply: 1" in result.stderr
         assert "pair_score" not in found
         rows = [json.loads(line) for line in (tmp_path / "a" / "rows.jsonl").open()]
@@ -399,22 +377,14 @@ def test_unjudged_sessions_are_counted_apart(
         assert all(row["result"]["prompt"].startswith("memory_pairs.v") for row in rows)
         assert rows[5]["calls"] == 0  # nothing predicted: nothing to ask
         one_line_error(run(*words), "already holds this run", "--resume")
-        sick["on"] = False
+        server.choose = lambda call: "perfect"
         again = json.loads(run(*words, "--retry-failed").stdout)
         assert (again["sessions"], again["judge"]["unjudged"]) == (6, {})
 
 
-def test_a_stopped_judge_repeats_no_call(
-    tmp_path: Path, six: list[str | Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_judge_repeats_no_call(tmp_path: Path, six: list[str | Path]) -> None:
     """Resumed it ends as if unbroken; another predictions file is refused."""
-    monkeypatch.setenv("RECALLBED_API_KEY", "k")
-    refused = {"on": False}
-
-    def behaviour(call: Call) -> str:
-        return "status 401" if refused["on"] and "Likes tea 3" in call.prompt else "perfect"
-
-    with scripted_server(same_text, behaviour) as server:
+    with scripted_server(same_text) as server:
         plain = [*six, "--in-flight", "1", *judge_words(tmp_path, server.url, "a")]
         whole = run(*plain)
         calls = len(server.calls)
@@ -422,32 +392,25 @@ def test_a_stopped_judge_repeats_no_call(
         plan = json.loads(run(*broken, "--dry-run").stdout)["openai:scripted"]
         assert (plan["calls"], plan["stored"], len(server.calls)) == (5, 0, calls)
         assert not (tmp_path / "b").exists()
-        refused["on"] = True
+        server.choose = lambda call: "status 401" if "Likes tea 3" in call.prompt else "perfect"
         stopped = run(*broken)
         assert (stopped.exit_code, stopped.stdout) == (2, ""), stopped.output
         done = (tmp_path / "b" / "rows.jsonl").read_bytes()
         assert done.count(b"\n") == 3
-        refused["on"] = False
+        server.choose = lambda call: "perfect"
         before = len(server.calls)
         resumed = run(*broken, "--resume", code=0)
         asked_again = [call for call in server.calls[before:] if call.times > 2]
         assert all("Likes tea 3" in call.prompt for call in asked_again)
-        names = ("a", "b")
         one, other = (json.loads(r.stdout) for r in (whole, resumed))
         for found in (one, other):
             del found["judge"]["folder"]
         assert one == other
-        files = [(tmp_path / name / "rows.jsonl").read_bytes() for name in names]
+        files = [(tmp_path / name / "rows.jsonl").read_bytes() for name in ("a", "b")]
         assert files[0] == files[1]
         assert files[1].startswith(done)
         predictions(Path(six[0]), [CAT])
         one_line_error(run(*broken, "--resume"), "they differ in predictions")
-
-
-def test_dry_run_needs_a_judge(tmp_path: Path) -> None:
-    root = release(tmp_path / "data", [[TEA]])
-    path = predictions(tmp_path / "p.jsonl", [TEA])
-    one_line_error(run(path, "--data", root, "--dry-run"), "--judge-model")
 
 
 # --- real data ------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from task2.actions import (
 from task2.localisation import best_over_turns, localisation
 from task2.score import app, score_update
 from tests import kit
-from tests.kit import write_lines
+from tests.kit import one_line_error, write_lines
 
 JSON = Any
 KEPT, CHANGED, NEW = UpdateAction.RETENTION, UpdateAction.MODIFICATION, UpdateAction.ADDITION
@@ -40,6 +40,7 @@ GIVEN = (TEA, CAT, JOB)
 MILK = replace(TEA, id="m1_updated", text="Likes green tea with milk now")
 RUNS = MemoryItem("Runs on Sundays", "m_new_1", "Preferences/Sports", "direct", 0.9)
 GOLD = (MILK, CAT, JOB, RUNS)
+ACTIONS = [ItemAction(CHANGED, 0), ItemAction(KEPT, 1), ItemAction(KEPT, 2), ItemAction(NEW)]
 
 
 def as_json(item: MemoryItem, **changes: JSON) -> JSON:
@@ -65,10 +66,8 @@ def release(root: Path, count: int = 1, *, said: str = "My green tea gets milk n
 
 def score(tmp_path: Path, *lists: Sequence[JSON], key: str = "memory_items", **how: Any) -> JSON:
     root = release(tmp_path / "data", len(lists))
-    write_lines(
-        tmp_path / "p.jsonl",
-        [{"benchmark_id": f"q{i}", key: list(one)} for i, one in enumerate(lists)],
-    )
+    rows = [{"benchmark_id": f"q{i}", key: list(one)} for i, one in enumerate(lists)]
+    write_lines(tmp_path / "p.jsonl", rows)
     return score_update(ScoreOptions(tmp_path / "p.jsonl", root, **how)).to_json()
 
 
@@ -79,12 +78,7 @@ run = partial(kit.run, app)
 
 
 def test_ids_that_follow_the_release_tell_what_was_done() -> None:
-    assert item_actions(GIVEN, GOLD) == [
-        ItemAction(CHANGED, 0),
-        ItemAction(KEPT, 1),
-        ItemAction(KEPT, 2),
-        ItemAction(NEW),
-    ]
+    assert item_actions(GIVEN, GOLD) == ACTIONS
     # A new text under the stored id is a change; the old one under `_updated` is none.
     assert item_actions(GIVEN, [replace(MILK, id="m1")]) == [ItemAction(CHANGED, 0)]
     assert item_actions(GIVEN, [replace(TEA, id="m1_updated")]) == [ItemAction(KEPT, 0)]
@@ -99,41 +93,25 @@ def test_ids_that_follow_the_release_tell_what_was_done() -> None:
 @pytest.mark.parametrize("name", [None, "", "p1", "m9", "m9_updated", "new_1"])
 def test_other_ids_are_passed_over_for_the_content(name: str | None) -> None:
     items = [replace(item, id=name) for item in GOLD]
-    assert item_actions(GIVEN, items) == [
-        ItemAction(CHANGED, 0),
-        ItemAction(KEPT, 1),
-        ItemAction(KEPT, 2),
-        ItemAction(NEW),
-    ]
-    assert item_actions(GIVEN, items[::-1]) == [
-        ItemAction(NEW),
-        ItemAction(KEPT, 2),
-        ItemAction(KEPT, 1),
-        ItemAction(CHANGED, 0),
-    ]
+    assert item_actions(GIVEN, items) == ACTIONS
+    assert item_actions(GIVEN, items[::-1]) == ACTIONS[::-1]
 
 
-def test_a_given_memory_is_stood_for_once() -> None:
+def test_a_given_memory_is_matched_once() -> None:
     assert item_actions(GIVEN, [TEA, replace(MILK, id="m1")])[0] == ItemAction(KEPT, 0)
     assert item_actions([TEA], [TEA, MILK]) == [ItemAction(KEPT, 0), ItemAction(NEW)]
-    assert item_actions([TEA], [TEA, replace(TEA, id=None)]) == [
-        ItemAction(KEPT, 0),
-        ItemAction(NEW),
-    ]
+    unnamed = replace(TEA, id=None)
+    assert item_actions([TEA], [TEA, unnamed]) == [ItemAction(KEPT, 0), ItemAction(NEW)]
     twins = [TEA, replace(TEA, id="m4")]
-    assert item_actions(twins, [replace(t, id=None) for t in twins]) == [
-        ItemAction(KEPT, 0),
-        ItemAction(KEPT, 1),
-    ]
+    found = item_actions(twins, [unnamed, unnamed])
+    assert found == [ItemAction(KEPT, 0), ItemAction(KEPT, 1)]
 
 
 def test_actions_by_hand(tmp_path: Path) -> None:
     """One session right, one that copies, one that changes the wrong memory and drops another."""
     right, copied = map(as_json, GOLD), map(as_json, GIVEN)
-    wrong = [
-        as_json(TEA),
-        as_json(CAT, memory_id="m2_updated", value="Has a cat called Momo the Second"),
-    ]
+    second = {"memory_id": "m2_updated", "value": "Has a cat called Momo the Second"}
+    wrong = [as_json(TEA), as_json(CAT, **second)]
     actions = score(tmp_path, list(right), list(copied), wrong)["actions"]
     kept, changed_, new = (actions[a.value] for a in (KEPT, CHANGED, NEW))
     assert (kept["gold"], kept["predicted"], kept["correct"]) == (6, 2 + 3 + 1, 4)
@@ -224,10 +202,8 @@ def test_the_list_is_scored_as_in_task_1(tmp_path: Path) -> None:
 
 def test_the_sample_against_its_own_references_is_perfect(tmp_path: Path) -> None:
     rows = read_inputs(None, "dev", TASK2, with_gold=True).rows
-    lines = [
-        {"benchmark_id": name, "memory_items": [as_json(item) for item in row.gold or ()]}
-        for name, row in rows.items()
-    ]
+    lists = {name: list(map(as_json, row.gold or ())) for name, row in rows.items()}
+    lines = [{"benchmark_id": name, "memory_items": items} for name, items in lists.items()]
     write_lines(tmp_path / "p.jsonl", lines)
     options = ScoreOptions(tmp_path / "p.jsonl")
     found = score_update(options, RetrieverOptions(("bm25",))).to_json()
@@ -288,12 +264,8 @@ def test_failures_trivial_pools_and_rows_without_a_change_are_counted_and_in_no_
     ]
     found = localisation(rows, "words", Words()).to_json()
     assert (found["attempted"], found["scored"], found["failed"]) == (3, 1, {"scripted": 2})
-    assert found["left_out"] == {
-        "trivial: one memory": 1,
-        "without a change": 1,
-        "several changes": 1,
-        "without a user turn": 1,
-    }
+    causes = ("trivial: one memory", "without a change", "several changes", "without a user turn")
+    assert found["left_out"] == dict.fromkeys(causes, 1)
     assert found["recall@1"]["mean"] == 1
     none = localisation(rows[1:2], "words", Words()).to_json()
     assert none["recall@1"] is none["reciprocal_rank"] is none["chance"] is None
@@ -315,27 +287,20 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
     )
     words = [tmp_path / "p.jsonl", "--data", root, "--retriever", "bm25"]
     result = run(*words, "--set", "bm25.stem=false", "--json", code=0)
-    found = json.loads(result.stdout)
-    [place] = found["localisation"]
+    [place] = json.loads(result.stdout)["localisation"]
     assert (place["retriever"], place["scored"]) == ("bm25", 2)  # all sessions, answered or not
     assert place["recall@1"]["mean"] == 1
     assert place["settings"]["stem"] is False
-    assert "missing, no row: 1 (model_input lines 2)" in result.stderr
-    result = run(*words)
-    for said in (
-        "modification",
-        "localisation",
-        "bm25",
-        "missing, no row: 1 (model_input lines 2)",
-    ):
-        assert said in result.stdout
-    for words_, said in (
+    missing = "missing, no row: 1 (model_input lines 2)"
+    assert missing in result.stderr
+    shown = run(*words).stdout
+    for part in ("modification", "localisation", "bm25", missing):
+        assert part in shown
+    for more, message in (
         (["--retriever", "nobody"], "no retriever `nobody`"),
         (["--set", "bm25.k1=1"], "--set needs a --retriever"),
     ):
-        wrong = run(tmp_path / "p.jsonl", "--data", root, *words_)
-        assert (wrong.exit_code, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
-        assert said in wrong.stderr
+        one_line_error(run(tmp_path / "p.jsonl", "--data", root, *more), message)
 
 
 # --- real data ------------------------------------------------------------------------------------
