@@ -124,7 +124,7 @@ AMOUNTS = st.tuples(st.none() | st.integers(0, 5).map(float), st.integers(0, 5).
 
 
 @given(st.lists(AMOUNTS, max_size=8))
-def test_points_are_on_the_frontier_or_beaten(
+def test_the_frontier_beats_all_points(
     amounts: list[tuple[float | None, float]],
 ) -> None:
     everything = points(amounts)

@@ -7,6 +7,7 @@ with one line; where it raises nothing, nothing that stood in the file is left o
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -48,41 +49,29 @@ WORDS = (
 )
 
 
-def on_columns(raw: bytes, d: Damage, change: Callable[[list[str]], None]) -> bytes:
+def on_columns(raw: bytes, d: Damage, damage: Callable[[list[str], Damage], None]) -> bytes:
     lines = raw.decode().split("\n")[:-1]
     columns = lines[d.where % len(lines)].split(" ")
-    change(columns)
+    damage(columns, d)
     lines[d.where % len(lines)] = " ".join(columns)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def columns_swapped(raw: bytes, d: Damage) -> bytes:
-    def swap(columns: list[str]) -> None:
-        one, other = d.other % len(columns), d.many % len(columns)
-        columns[one], columns[other] = columns[other], columns[one]
-
-    return on_columns(raw, d, swap)
+def swap(columns: list[str], d: Damage) -> None:
+    one, other = d.other % len(columns), d.many % len(columns)
+    columns[one], columns[other] = columns[other], columns[one]
 
 
-def column_changed(raw: bytes, d: Damage) -> bytes:
-    def change(columns: list[str]) -> None:
-        columns[d.other % len(columns)] = WORDS[d.many % len(WORDS)]
-
-    return on_columns(raw, d, change)
+def change(columns: list[str], d: Damage) -> None:
+    columns[d.other % len(columns)] = WORDS[d.many % len(WORDS)]
 
 
-def column_dropped(raw: bytes, d: Damage) -> bytes:
-    def drop(columns: list[str]) -> None:
-        del columns[d.other % len(columns)]
-
-    return on_columns(raw, d, drop)
+def drop(columns: list[str], d: Damage) -> None:
+    del columns[d.other % len(columns)]
 
 
-def column_added(raw: bytes, d: Damage) -> bytes:
-    def add(columns: list[str]) -> None:
-        columns.insert(d.other % len(columns), WORDS[d.many % len(WORDS)])
-
-    return on_columns(raw, d, add)
+def add(columns: list[str], d: Damage) -> None:
+    columns.insert(d.other % len(columns), WORDS[d.many % len(WORDS)])
 
 
 TREC_KINDS: Kinds = {
@@ -90,10 +79,10 @@ TREC_KINDS: Kinds = {
     "bits flipped": bits_flipped,
     "bytes inserted": bytes_inserted,
     "lines moved": lines_moved,
-    "columns swapped": columns_swapped,
-    "types changed": column_changed,
-    "column dropped": column_dropped,
-    "column added": column_added,
+    "columns swapped": partial(on_columns, damage=swap),
+    "types changed": partial(on_columns, damage=change),
+    "column dropped": partial(on_columns, damage=drop),
+    "column added": partial(on_columns, damage=add),
 }
 
 

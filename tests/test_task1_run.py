@@ -259,9 +259,7 @@ def test_a_row_not_kept_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [entry.operation.action for entry in history] == [Action.ADD, Action.ADD]
 
 
-def test_rows_do_not_depend_on_in_flight(
-    alpsbench: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_in_flight_changes_no_row(alpsbench: Path, server: ScriptedServer, tmp_path: Path) -> None:
     outs = [tmp_path / "one", tmp_path / "many"]
     for out, count in zip(outs, (1, 8), strict=True):
         more = ("--limit", 20, "--in-flight", count, *chat(server, "none"))

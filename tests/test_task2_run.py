@@ -123,9 +123,7 @@ def test_every_system_updates_real_memories(
 
 
 @pytest.mark.parametrize("system", ["copy", "replace"])
-def test_baselines_on_the_sample(
-    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_baselines(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("--system", system, "--json", code=0)
     assert "sample, not AlpsBench" in result.stderr
@@ -241,9 +239,7 @@ def test_replace_where_there_is_little_to_choose(
 # --- stopped and taken up again -------------------------------------------------------------------
 
 
-def test_killed_amid_decisions_and_resumed(
-    alpsbench: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_killed_and_resumed(alpsbench: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """What was given isn't given twice, and nothing that the dialogue changed is changed twice."""
     whole, broken, replies = tmp_path / "whole", tmp_path / "broken", tmp_path / "replies.sqlite"
     more = ("--limit", 20, "--in-flight", 3)

@@ -168,9 +168,7 @@ def test_a_label_in_quotes_is_a_label(root: Path, tmp_path: Path) -> None:
     assert summary["recall_at_1"]["mean"] == 1.0
 
 
-def test_failures_are_counted_and_get_no_row(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_failures_are_counted_by_cause(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     """Failed calls stay outside every share, and can be retried."""
     server.choose = fails_for_tea("truncated")
     summary = summary_of(root, server, tmp_path / "run")
@@ -279,7 +277,7 @@ def test_drawn_pools(write_release: WriteRelease, server: ScriptedServer, tmp_pa
     assert found.all.counts.causes["not_in_pool"].count == 8
 
 
-def test_a_resumed_run_equals_an_unbroken_one(
+def test_a_resumed_run_is_the_unbroken_one(
     root: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:
     """On a real process that is killed while a call is under way."""

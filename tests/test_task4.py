@@ -58,8 +58,8 @@ def answers(call: Call) -> Any:
 
 def fact(number: int, text: str) -> dict[str, Any]:
     rest = {"label": "UNMAPPED", "confidence": 0.8, "time_scope": "unknown", "attitude": None}
-    told = {"text": f"Once said: {text[:60]}", "type": "direct", "evidence": [number]}
-    return {**told, **rest, "emotion": None}
+    main = {"text": f"Once said: {text[:60]}", "type": "direct", "evidence": [number]}
+    return {**main, **rest, "emotion": None}
 
 
 run = partial(kit.run, run_command.app)
@@ -98,17 +98,11 @@ def entry(name: str, ability: int, word: str, label: str = "Possessions/Pet") ->
     turns = []
     for text in history(word):
         turns += [{"role": "user", "text": text}, {"role": "assistant", "text": "I see."}]
-    memory = {
-        "memory_id": "m2",
-        "value": f"Owns {word}, which nobody was told",
-        "label": label,
-        "evidence": {"session_id": "s", "utterance_index": [2], "text": history(word)[1]},
-    }
-    other = {
-        "memory_id": "m1",
-        "value": f"Wonders how {word} are made",
-        "label": "Thoughts/Curiosity",
-    }
+    evidence = {"session_id": "s", "utterance_index": [2], "text": history(word)[1]}
+    of = {"memory_id": "m2", "value": f"Owns {word}, which nobody was told", "label": label}
+    memory = {**of, "evidence": evidence}
+    wonders = {"value": f"Wonders how {word} are made", "label": "Thoughts/Curiosity"}
+    other = {"memory_id": "m1", **wonders}
     count = 3 if ability == 5 else 1
     queries = [
         {"query_id": f"{name}:{n}", "query": f"What should I do about the {word} of day {n}?"}
@@ -160,7 +154,7 @@ def dev(alpsbench: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_answers_real_questions(
+def test_every_system_answers(
     system: str, dev: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:
     """Twenty-five real rows of all abilities; official rows come out, and can be scored."""
@@ -258,9 +252,7 @@ def test_references_are_not_opened(root: Path, server: ScriptedServer, tmp_path:
     one_line_error(result, "reference_output.jsonl:1", "not valid JSON")
 
 
-def test_the_control_gets_gold_and_no_history(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_control_gets_gold_alone(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     run(*options("gold-memory", root, tmp_path, server), code=0)
     assert len(server.calls) == 8
     for prompt in server.prompts():
@@ -313,7 +305,7 @@ def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_unbroken_one(
+def test_a_resumed_run_is_the_unbroken_one(
     root: Path, server: ScriptedServer, tmp_path: Path
 ) -> None:
     """A process killed within a history leaves nothing of it, and no call twice."""
@@ -414,7 +406,7 @@ def stored(*pairs: tuple[str, tuple[int, ...]]) -> list[RunMemory]:
     ids=str,
 )
 def test_the_gold_memory_is_recognised_in_three_ways(
-    memories: list[RunMemory], by: str | None, places: set[int]
+    memories: list[RunMemory], by: object, places: set[int]
 ) -> None:
     assert recognise(gold(), TURNS, memories) == (by, places)
 
@@ -445,7 +437,7 @@ def test_a_long_memory_that_holds_all_words_does_not_match() -> None:
     ],
     ids=str,
 )
-def test_recall_is_defined_where_so_many_were_looked_for(
+def test_recall_is_defined_up_to_the_search_depth(
     hits: list[int | None], k: int, expected: bool | None
 ) -> None:
     memories = stored((GOLD, ()), ("x", ()), ("y", ()))
@@ -563,9 +555,7 @@ def test_a_judge_sees_gold_and_question(root: Path, server: ScriptedServer, tmp_
         assert "s3cret" not in prompt
 
 
-def test_emotional_intelligence_has_grades(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_emotional_answers_have_grades(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "p.jsonl", [response(EI, n=n) for n in range(3)])
     found = scored(path, "--data", root, *judge(server, tmp_path))["dimensions"]["ei_en"]
     means = {name: one["mean"] for name, one in found["judge"]["grades"].items()}
@@ -620,9 +610,7 @@ def test_an_answer_names_the_memory_by_its_words_or_by_the_turn_it_was_read_from
     assert not names_the_memory("My cat is called Momo.", unread, turns)
 
 
-def test_verdicts_of_other_answers_are_refused(
-    root: Path, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_verdicts_of_others_are_refused(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
     words = [tmp_path / "p.jsonl", "--data", root, *judge(server, tmp_path)]
     write_lines(tmp_path / "p.jsonl", [response(PA)])
     scored(*words)

@@ -296,7 +296,7 @@ def tuned(release: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_a_sweep_takes_it_and_says_where_it_was_fitted(
+def test_a_sweep_reports_where_it_was_fitted(
     release: Path, tuned: Path, tmp_path: Path, write_release: WriteRelease
 ) -> None:
     same = swept(release, tmp_path / "run", *LEGS, "--set", f"@{tuned}")
