@@ -7,9 +7,9 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -29,6 +29,7 @@ HANG = 300
 
 Process = subprocess.CompletedProcess[str]
 WriteRelease = Callable[..., Path]
+T = TypeVar("T")
 
 
 # Commands
@@ -145,7 +146,23 @@ def one_line_error(done: Result | Process, *parts: object, after_notes: bool = F
     return line
 
 
+def checked(kind: type[T], value: object) -> T:
+    """Return `value`, which must be an instance of `kind`."""
+    assert isinstance(value, kind), repr(value)
+    return value
+
+
 # Files
+
+
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
+
+
+def edit_line(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the object on `line`, counted from 1, of a JSON-lines file in place."""
+    rows = read_lines(path)
+    change(rows[line - 1])
+    write_lines(path, rows)
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:
@@ -163,6 +180,26 @@ def read_lines(path: Path | str) -> list[Any]:
 
 def read_json(path: Path | str) -> Any:
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Every text in a value, keys of objects included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from (key, *strings_in(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from strings_in(inner)
+
+
+PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
+
+
+def assert_equal_runs(one: Path, other: Path, names: Sequence[str] = PROMISED) -> None:
+    for name in names:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
 def rows_of(run: Path | str) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Which JSON of a reply is the answer."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,15 @@ from pydantic import BaseModel, RootModel
 
 from recallbed.chat_models import Cause, Failure, Message, Reply, Request, Rung, Usage, anchor
 from recallbed.chat_models.anchor import after_reasoning, find_answer
-from recallbed.chat_models.structured import RE_ASKS, RawReply, converse, replied, strict_schema
+from recallbed.chat_models.structured import (
+    RE_ASKS,
+    Ask,
+    RawReply,
+    converse,
+    replied,
+    strict_schema,
+)
+from tests.kit import T, checked
 
 ANSWER, ECHO = '{"order": [3, 1]}', '{"order": [7]}'
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=12)
@@ -193,33 +202,30 @@ class Numbers(RootModel[list[int]]):
 ASK = Request((Message("system", "Be brief."), Message("user", "Rank.")), Order)
 
 
-def talk(replies: list[RawReply | Failure], request: Request = ASK, *rungs: Rung) -> object:
-    """The end of a conversation, and the messages of the last ask."""
-    asked = []
+def talk(
+    kind: type[T], *replies: str | Failure, request: Request = ASK, rungs: Sequence[Rung] = ()
+) -> tuple[T, list[Ask]]:
+    """The end of a conversation, which must be of `kind`, and all that was asked."""
+    asked: list[Ask] = []
 
-    def answer(ask: object) -> RawReply | Failure:
+    def answer(ask: Ask) -> RawReply | Failure:
         asked.append(ask)
-        return replies[len(asked) - 1]
+        reply = replies[len(asked) - 1]
+        return RawReply(reply, Usage(1, 10, 2)) if isinstance(reply, str) else reply
 
-    end = replied(converse(request, rungs or (Rung.PLAIN,)), answer)  # type: ignore[arg-type]
-    return end, asked
-
-
-def said(text: str) -> RawReply:
-    return RawReply(text, Usage(1, 10, 2))
+    end = replied(converse(request, rungs or (Rung.PLAIN,)), answer)
+    return checked(kind, end), asked
 
 
 def test_values_come_as_the_model_gave_them() -> None:
     """Numbers out of range are the caller's to drop; a string of digits is a number."""
     for text, order in (("[0]", [0]), ("[-2]", [-2]), ("[4]", [4]), ('["2"]', [2])):
-        end, _ = talk([said(f'{{"order": {text}}}')])  # type: ignore[misc]
-        assert isinstance(end, Reply)
+        end, _ = talk(Reply, f'{{"order": {text}}}')
         assert end.parsed == Order(order=order)
 
 
 def test_a_fault_is_named_when_asked_again_at_most_twice() -> None:
-    end, asked = talk([said("{}"), said("no"), said(ANSWER)])  # type: ignore[misc]
-    assert isinstance(end, Reply)
+    end, asked = talk(Reply, "{}", "no", ANSWER)
     assert (end.re_asks, end.usage) == (RE_ASKS, Usage(3, 30, 6))
     assert "order: Field required" in asked[1].messages[-1].content
     assert "no JSON" in asked[2].messages[-1].content
@@ -227,23 +233,20 @@ def test_a_fault_is_named_when_asked_again_at_most_twice() -> None:
     assert "JSON schema" in asked[0].messages[-1].content
 
     for last, cause in (("no", Cause.NO_JSON), ('{"order": 1}', Cause.SCHEMA)):
-        end, asked = talk([said("no"), said("{}"), said(last)])  # type: ignore[misc]
-        assert isinstance(end, Failure)
-        assert (end.cause, end.text, end.usage.calls) == (cause, last, 3)
+        failure, asked = talk(Failure, "no", "{}", last)
+        assert (failure.cause, failure.text, failure.usage.calls) == (cause, last, 3)
 
 
 def test_an_invalid_last_answer_does_not_fall_back_to_an_echo_before_it() -> None:
     wrong = f'Item 2:\n{ECHO}\nSo:\n{{"order": "three, then one"}}'
-    end, _ = talk([said(wrong), said(wrong), said(wrong)])  # type: ignore[misc]
-    assert isinstance(end, Failure)
+    end, _ = talk(Failure, wrong, wrong, wrong)
     assert end.cause is Cause.SCHEMA
 
 
 def test_a_refused_or_ignored_rung_is_left_and_nothing_rests_on_it() -> None:
     refused = Failure(Cause.BAD_REQUEST, "response_format")
     every = (Rung.STRICT, Rung.JSON_MODE, Rung.PLAIN)
-    end, asked = talk([refused, said("I think 3."), said(ANSWER)], ASK, *every)  # type: ignore[misc]
-    assert isinstance(end, Reply)
+    end, asked = talk(Reply, refused, "I think 3.", ANSWER, rungs=every)
     assert (end.rung, end.usage.calls, end.re_asks) == (Rung.PLAIN, 1, 0)
     assert [ask.rung for ask in asked] == list(every)
     assert "JSON schema" not in asked[0].messages[-1].content
@@ -251,17 +254,14 @@ def test_a_refused_or_ignored_rung_is_left_and_nothing_rests_on_it() -> None:
 
 def test_reasoning_is_left_out_of_a_reply_in_plain_text() -> None:
     plain = Request((Message("user", "Hello?"),))
-    end, _ = talk([said("<think>Hm.</think>\nHello!")], plain)  # type: ignore[misc]
-    assert isinstance(end, Reply)
+    end, _ = talk(Reply, "<think>Hm.</think>\nHello!", request=plain)
     assert end.text == "Hello!"
-    end, _ = talk([said("<think>Hm.")], plain)  # type: ignore[misc]
-    assert isinstance(end, Failure)
-    assert end.cause is Cause.EMPTY
+    failure, _ = talk(Failure, "<think>Hm.", request=plain)
+    assert failure.cause is Cause.EMPTY
 
 
 def test_an_array_schema() -> None:
-    end, _ = talk([said("Mine:\n[3, 1]\n")], Request(ASK.messages, Numbers))  # type: ignore[misc]
-    assert isinstance(end, Reply)
+    end, _ = talk(Reply, "Mine:\n[3, 1]\n", request=Request(ASK.messages, Numbers))
     assert end.parsed == Numbers([3, 1])
 
 

@@ -20,7 +20,7 @@ from recallbed.chat_models import Cause, Failure, Message, Reply, ReplyCache, Re
 from recallbed.chat_models.cache import Stored, choose_cache, key_of
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.errors import UserError
-from tests.kit import ROOT
+from tests.kit import ROOT, checked
 from tests.scripted_server import Call, scripted_server
 
 
@@ -143,8 +143,7 @@ def test_recall_never_sends(cache: Path) -> None:
         model = model_at(server.url, cache)
         assert model.recall(ask("Good?")) is None
         sent = model.complete(ask("Good?"))
-        found = model.recall(ask("Good?"))
-        assert isinstance(found, Reply)
+        found = checked(Reply, model.recall(ask("Good?")))
         assert isinstance(sent, Reply)
         assert found.parsed == sent.parsed
         assert model_at(server.url, None).recall(ask("Good?")) is None

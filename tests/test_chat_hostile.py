@@ -28,6 +28,7 @@ from recallbed.chat_models.http_client import MAX_REPLY_BYTES
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, retry_after
 from recallbed.errors import UserError
+from tests.kit import checked
 from tests.scripted_server import Call, Raw, completion
 from tests.test_chat_openai import KEY, RIGHT, WRONG, Order, ask, client, serving
 
@@ -42,12 +43,10 @@ def spent(tokens_in: int, tokens_out: int, **more: Any) -> dict[str, Any]:
     return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **more}
 
 
-def failed(behaviour: Raw, **options: Any) -> Failure:
-    """What comes of one call."""
+def failed(behaviour: Raw, schema: Any = Order, **options: Any) -> Failure:
+    """The failure of one call."""
     with serving(behaviour) as server, client(server, **options) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
-        return failure
+        return checked(Failure, model.complete(ask(schema=schema)))
 
 
 # --- what is billed is counted
@@ -70,8 +69,7 @@ def test_reported_tokens_hold_what_only_the_total_tells(
     usage: dict[str, Any], tokens: tuple[int, int]
 ) -> None:
     with serving(wire(completion(ANSWER, usage=usage))) as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(ask()))
         assert (reply.usage.tokens_in, reply.usage.tokens_out) == tokens
         assert (model.budget.spent.reported_in, model.budget.spent.reported_out) == tokens
 
@@ -93,8 +91,7 @@ def test_reported_tokens_hold_what_only_the_total_tells(
 )
 def test_counts_that_are_none_are_unreported(usage: Any) -> None:
     with serving(wire(completion(ANSWER, usage=usage))) as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(ask()))
         assert (reply.usage.unreported, reply.usage.tokens_in) == (1, None)
         assert reply.usage.estimate_in > 0
 
@@ -119,8 +116,7 @@ BILLED = spent(100, 20, total_tokens=1320)
 )
 def test_a_reply_of_any_shape_is_counted_as_it_was_billed(reply: Any) -> None:
     with serving(wire(reply)) as server, client(server, retries=1) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(ask()))
         calls = len(server.calls)
         assert model.budget.spent == failure.usage == Usage(calls, 100 * calls, 1220 * calls)
 
@@ -161,33 +157,26 @@ def test_a_reply_that_did_not_end_normally_is_a_failure_that_leaves_nothing_behi
         return "perfect" if call.prompt == "fine" else wire(completion(text, finish))
 
     with serving(choose) as server, client(server, cache=cache) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(ask()))
         assert failure.cause is cause
         assert "finish_reason" in failure.detail
         assert (len(server.calls), len(cache)) == (calls, 0)
-        reply = model.complete(ask("fine"))
-        assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(ask("fine")))
         assert (reply.rung, server.calls[-1].wants) == (Rung.STRICT, "json_schema")
 
 
 def test_a_reply_without_a_finish_reason_is_no_whole_reply() -> None:
     reply = completion(ANSWER)
     del reply["choices"][0]["finish_reason"]
-    with serving(wire(reply)) as server, client(server) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
-        assert failure.cause is Cause.SERVER_ERROR
-        assert "finish_reason missing" in failure.detail
+    failure = failed(wire(reply))
+    assert failure.cause is Cause.SERVER_ERROR
+    assert "finish_reason missing" in failure.detail
 
 
 def test_the_error_beside_a_reply_that_was_broken_off_is_the_reason() -> None:
     reply = completion("half", "error")
     reply["choices"][0]["error"] = {"code": 502, "message": "the provider went away"}
-    with serving(wire(reply)) as server, client(server, retries=0) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
-        assert "the provider went away" in failure.detail
+    assert "the provider went away" in failed(wire(reply), retries=0).detail
 
 
 # --- replies that servers of this kind never send
@@ -291,16 +280,13 @@ def test_half_a_surrogate_pair_in_a_reply_is_replaced_and_counted(
 
     cache = ReplyCache(tmp_path / "replies.sqlite")
     with serving(wire(completion(text))) as server, client(server, cache=cache) as model:
-        sent, kept = model.complete(ask(schema=Ranking)), model.complete(ask(schema=Ranking))
+        sent, kept = (checked(Reply, model.complete(ask(schema=Ranking))) for _ in range(2))
     for reply in (sent, kept):
-        assert isinstance(reply, Reply), reply
-        assert isinstance(reply.parsed, Ranking)
-        assert reply.parsed.order == RIGHT
+        ranking = checked(Ranking, reply.parsed)
+        assert ranking.order == RIGHT
         assert sum(reply.repairs.values()) >= 1
-        assert "\ufffd" in reply.parsed.model_dump_json() + reply.text
-        (reply.parsed.model_dump_json() + reply.text).encode()
-    assert isinstance(kept, Reply)
-    assert isinstance(sent, Reply)
+        assert "\ufffd" in ranking.model_dump_json() + reply.text
+        (ranking.model_dump_json() + reply.text).encode()
     assert (kept.from_cache, kept.repairs) == (True, sent.repairs)
 
 
@@ -311,21 +297,17 @@ def test_a_whole_surrogate_pair_stays() -> None:
         why: str
 
     with serving(wire(completion(text))) as server, client(server) as model:
-        reply = model.complete(ask(schema=Reasoned))
-        assert isinstance(reply, Reply)
-        assert isinstance(reply.parsed, Reasoned)
-        assert reply.parsed.why == "\U0001f600 \\ud83d"
+        reply = checked(Reply, model.complete(ask(schema=Reasoned)))
+        assert checked(Reasoned, reply.parsed).why == "\U0001f600 \\ud83d"
         assert reply.repairs == {}
 
 
 @pytest.mark.parametrize("schema", [None, Order])
 def test_half_a_surrogate_pair_in_an_unusable_reply(schema: Any) -> None:
     reply = completion("\ud83d" if schema else "<think>\ud83d")
-    with serving(wire(reply)) as server, client(server) as model:
-        failure = model.complete(ask(schema=schema))
-        assert isinstance(failure, Failure)
-        assert failure.cause in (Cause.NO_JSON, Cause.EMPTY)
-        (failure.text + failure.detail).encode()
+    failure = failed(wire(reply), schema)
+    assert failure.cause in (Cause.NO_JSON, Cause.EMPTY)
+    (failure.text + failure.detail).encode()
 
 
 # --- bounds
@@ -357,8 +339,7 @@ def test_a_reply_is_read_up_to_a_bound_and_the_connection_closed_there(status: i
             yield b" " * 2**16
 
     with serving(lambda call: Raw(endless(), status)) as server, client(server) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(ask()))
         assert failure.cause is Cause.TOO_LARGE
         assert len(server.calls) == 1
         assert model.budget.spent.unreported == 1
@@ -418,8 +399,7 @@ def test_a_redirect_to_nowhere_is_one_line(place: str) -> None:
 )
 def test_content_as_a_list_of_parts(content: Any) -> None:
     with serving(wire(completion(content, usage=BILLED))) as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply), reply
+        reply = checked(Reply, model.complete(ask()))
         assert reply.parsed == Order(order=RIGHT)
 
 
@@ -443,8 +423,7 @@ def broken_schema(call: Call) -> str | Raw:
 
 def test_a_schema_that_the_server_saw_broken_is_asked_for_one_rung_lower() -> None:
     with serving(broken_schema) as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply), reply
+        reply = checked(Reply, model.complete(ask()))
         assert (reply.rung, reply.parsed) == (Rung.JSON_MODE, Order(order=RIGHT))
         assert [call.wants for call in server.calls] == ["json_schema", "json_object"]
 
@@ -480,8 +459,7 @@ def test_other_refusals_do_not_leave_a_rung_that_is_known() -> None:
 
     with serving(choose) as server, client(server) as model:
         assert isinstance(model.complete(ask("fine")), Reply)
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(ask()))
         assert (failure.cause, len(server.calls)) == (Cause.BAD_REQUEST, 2)
 
 
@@ -497,12 +475,10 @@ def test_other_refusals_do_not_leave_a_rung_that_is_known() -> None:
         "the reason",
     ],
 )
-def test_the_servers_reason_is_told_however_it_says_it(body: Any) -> None:
-    with serving(Raw(json.dumps(body), 400)) as server, client(server) as model:
-        failure = model.complete(ask(schema=None))
-        assert isinstance(failure, Failure)
-        assert failure.detail.startswith("HTTP 400: ")
-        assert "the reason" in failure.detail
+def test_the_servers_reason_is_shown_in_whatever_field_it_is_sent(body: Any) -> None:
+    failure = failed(Raw(json.dumps(body), 400), None)
+    assert failure.detail.startswith("HTTP 400: ")
+    assert "the reason" in failure.detail
 
 
 def test_a_reason_is_short_one_line_printable_and_without_the_key() -> None:

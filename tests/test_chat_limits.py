@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,34 +36,17 @@ from recallbed.chat_models.budget import estimate_messages, estimate_text
 from recallbed.chat_models.openai_model import GIVE_UP_AFTER, OpenAIModel
 from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, LONGEST_WAIT, Pace, backoff, retry_after
 from recallbed.errors import UserError
-from tests.kit import ROOT, python
-from tests.scripted_server import Call, ScriptedServer, scripted_server
-
-
-class Order(BaseModel):
-    order: list[int]
+from tests.kit import ROOT, checked, python
+from tests.scripted_server import Call, scripted_server
+from tests.test_chat_openai import Order, serving
+from tests.test_chat_openai import client as any_client
 
 
 def ask(text: str, schema: type[BaseModel] | None = None, max_tokens: int = 100) -> Request:
     return Request((Message("user", text),), schema, max_tokens)
 
 
-@contextmanager
-def serving(
-    behaviour: str | Callable[[Call], str] = "perfect", **settings: Any
-) -> Iterator[ScriptedServer]:
-    with scripted_server(lambda call: {"order": [1]}, behaviour, **settings) as server:
-        yield server
-
-
-@contextmanager
-def client(server: ScriptedServer, **options: Any) -> Iterator[OpenAIModel]:
-    chosen = {"timeout": 60.0, "retries": 1, "first_wait": 0.0, **options}
-    model = OpenAIModel("m", base_url=server.url, **chosen)
-    try:
-        yield model
-    finally:
-        model.close()
+client = partial(any_client, name="m", timeout=60.0, retries=1, first_wait=0.0)
 
 
 def one_bad(behaviour: str) -> Callable[[Call], str]:
@@ -194,7 +177,7 @@ def test_one_budget_over_two_models() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_tokens": 0}, {"max_cost": 0.0}, {"max_cost": math.nan}])
-def test_bounds_that_make_no_sense(bound: dict[str, Any]) -> None:
+def test_invalid_bounds_are_refused(bound: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="--max-"):
         Budget(**bound)
 
@@ -268,8 +251,7 @@ def test_a_dry_run_counts_and_sends_nothing(tmp_path: Path) -> None:
             cost = (plan.tokens_in + 2 * plan.tokens_out) / 1e6
             assert plan.cost == (pytest.approx(cost) if known else None)
         assert [isinstance(answer, Reply) for answer in answers[:3]] == [True, True, False]
-        failure = answers[2]
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, answers[2])
         assert failure.cause is Cause.NOT_SENT
         assert len(server.calls) == 2
         dry.close()
@@ -305,7 +287,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_requests_that_make_no_sense() -> None:
+def test_invalid_requests_are_refused() -> None:
     with pytest.raises(UserError, match="without messages"):
         Request(())
     with pytest.raises(UserError, match="max_tokens 0"):
@@ -342,8 +324,7 @@ def test_a_refused_prompt_fails_alone_wherever_it_comes(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "words"),
-    [("status 403", "refuses the API key"), ("status 404", "no model `m`")],
+    ("behaviour", "words"), [("status 403", "refuses the API key"), ("status 404", "no model `m`")]
 )
 def test_a_server_that_refuses_everything_ends_the_run_before_any_answer(
     behaviour: str, words: str
@@ -386,7 +367,7 @@ def test_an_empty_account_ends_the_run_like_a_spent_budget(behaviour: str) -> No
         ("usage missing", 1),
     ],
 )
-def test_a_call_without_told_usage_is_charged_its_whole_reservation(
+def test_a_call_without_reported_usage_is_charged_its_whole_reservation(
     behaviour: str, calls: int
 ) -> None:
     request = ask("How much?", max_tokens=77)
@@ -537,8 +518,7 @@ def test_who_looked_for_the_format_in_vain_rests_on_the_one_that_others_found(
         for _ in range(2):
             with client(server, retries=0, cache=tmp_path / "replies.sqlite") as model:
                 answers = model.complete_all(requests)
-            assert isinstance(answers[2], Failure)
-            assert answers[2].cause is Cause.NO_JSON
+            assert checked(Failure, answers[2]).cause is Cause.NO_JSON
             sent = [call for call in server.calls if call.prompt.startswith("vague")]
         assert [answer.usage.calls for answer in answers] == [0, 1, 3]
         # All of it is found in the cache the second time.
@@ -551,8 +531,7 @@ def test_a_call_fails_as_such_where_the_format_is_known_from_the_cache(tmp_path:
         with client(server, cache=tmp_path / "replies.sqlite") as model:
             assert isinstance(model.complete(ask("a", Order)), Reply)
         with client(server, cache=tmp_path / "replies.sqlite") as model:
-            failure = model.complete(ask("bad", Order))
-    assert isinstance(failure, Failure)
+            failure = checked(Failure, model.complete(ask("bad", Order)))
     assert failure.cause is Cause.SERVER_ERROR
 
 

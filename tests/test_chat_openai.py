@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from recallbed.chat_models import Budget, Cause, Failure, Message, Reply, ReplyCache, Request, Rung
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.errors import UserError
+from tests.kit import checked
 from tests.scripted_server import Call, Raw, ScriptedServer, scripted_server
 
 KEY = "sk-very-secret-0123456789/+"
@@ -45,9 +46,9 @@ def serving(
 
 
 @contextmanager
-def client(server: ScriptedServer, **options: Any) -> Iterator[OpenAIModel]:
+def client(server: ScriptedServer, name: str = "scripted", **options: Any) -> Iterator[OpenAIModel]:
     chosen = {"timeout": 30.0, "retries": 2, "first_wait": 0.01, "api_key": KEY, **options}
-    model = OpenAIModel("scripted", base_url=server.url, **chosen)
+    model = OpenAIModel(name, base_url=server.url, **chosen)
     try:
         yield model
     finally:
@@ -73,8 +74,7 @@ def client(server: ScriptedServer, **options: Any) -> Iterator[OpenAIModel]:
 )
 def test_replies(behaviour: str, order: list[int], rung: Rung, calls: int) -> None:
     with serving(behaviour) as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply), reply
+        reply = checked(Reply, model.complete(ask()))
         assert (reply.parsed, reply.rung) == (Order(order=order), rung)
         assert len(server.calls) == model.sent == calls
         assert reply.usage.calls == (2 if behaviour.startswith("repaired") else 1)
@@ -103,8 +103,7 @@ def test_replies(behaviour: str, order: list[int], rung: Rung, calls: int) -> No
 )
 def test_failures_are_typed(behaviour: str, cause: Cause, calls: int) -> None:
     with serving(behaviour) as server, client(server) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure), failure
+        failure = checked(Failure, model.complete(ask()))
         assert failure.cause is cause
         assert failure.detail
         assert len(server.calls) == calls
@@ -112,8 +111,7 @@ def test_failures_are_typed(behaviour: str, cause: Cause, calls: int) -> None:
 
 def test_a_hanging_server_is_a_time_out() -> None:
     with serving("hang") as server, client(server, timeout=0.3, retries=1) as model:
-        failure = model.complete(ask())
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(ask()))
         assert failure.cause is Cause.TIMEOUT
         assert len(server.calls) == 2
         assert model.budget.spent.unreported == 2  # the server may have worked for them
@@ -153,8 +151,7 @@ def test_a_server_that_goes_away_later_fails_its_requests() -> None:
     with serving() as server:
         model = OpenAIModel("m", base_url=server.url, retries=0)
         assert isinstance(model.complete(ask()), Reply)
-    failure = model.complete(ask("Another."))
-    assert isinstance(failure, Failure)
+    failure = checked(Failure, model.complete(ask("Another.")))
     assert failure.cause is Cause.CONNECTION
     model.close()
 
@@ -220,8 +217,7 @@ def test_retry_after_is_waited_for_and_counted_as_one_reply() -> None:
         return "429 then fine"
 
     with serving(choose, retry_after="1") as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(ask()))
         assert reply.usage.calls == 1
     assert arrivals[1] - arrivals[0] >= 1.0
 
@@ -251,10 +247,7 @@ def test_answers_come_in_order_and_calls_overlap_within_the_bound() -> None:
     def answer(call: Call) -> str:
         return f"echo of {call.prompt}"
 
-    with (
-        scripted_server(answer, choose) as server,
-        client(server, max_in_flight=3) as model,
-    ):
+    with scripted_server(answer, choose) as server, client(server, max_in_flight=3) as model:
         replies = model.complete_all([ask(f"number {i}", None) for i in range(12)])
         assert [r.text for r in replies if isinstance(r, Reply)] == [
             f"echo of number {i}" for i in range(12)
@@ -287,8 +280,7 @@ def test_threads_share_one_client() -> None:
 
 def test_missing_usage_is_unknown_and_estimated_apart() -> None:
     with serving("usage missing") as server, client(server) as model:
-        reply = model.complete(ask())
-        assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(ask()))
         assert (reply.usage.tokens_in, reply.usage.tokens_out) == (None, None)
         assert reply.usage.unreported == 1
         assert reply.usage.estimate_in > 0

@@ -30,10 +30,11 @@ from recallbed.chat_models.local_model import LocalModel
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.chat_models.structured import Ask
 from recallbed.errors import UserError
+from tests.kit import checked
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
 from tests.test_chat_local import needs_model
+from tests.test_chat_openai import KEY
 
-KEY = "sk-very-secret-0123456789/+"
 TOOL = {
     "type": "function",
     "function": {
@@ -121,21 +122,15 @@ def test_the_key_of_other_requests_is_that_of_earlier_versions() -> None:
 
 def test_a_request_is_sent_as_it_is_and_its_tool_calls_come_back() -> None:
     behaviour = wire(None, "tool_calls", tool_calls=CALLED)
-    body: dict[str, Any] = {
-        "tools": [TOOL],
-        "tool_choice": "auto",
-        "parallel_tool_calls": False,
-        "stop": None,
-    }
+    kept: Any = {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": False}
     with serving(behaviour, extra_body={"think": False}) as (server, model):
-        reply = model.complete(passing(ASKED, **body, top_p=0.1, model="theirs"))
-    assert isinstance(reply, Reply), reply
+        reply = checked(
+            Reply, model.complete(passing(ASKED, **kept, stop=None, top_p=0.1, model="theirs"))
+        )
     assert server.calls[0].body == {
         "model": "scripted",
         "messages": ASKED,
-        "tools": [TOOL],
-        "tool_choice": "auto",
-        "parallel_tool_calls": False,
+        **kept,
         "max_tokens": 64,
         "temperature": 0.0,
         "think": False,
@@ -160,8 +155,7 @@ def test_a_request_is_sent_as_it_is_and_its_tool_calls_come_back() -> None:
 )
 def test_a_reply_format_is_sent_as_it_is(form: Any, mode: str) -> None:
     with serving() as (server, model):
-        reply = model.complete(passing(response_format=form))
-    assert isinstance(reply, Reply)
+        reply = checked(Reply, model.complete(passing(response_format=form)))
     assert reply.message == AssistantMessage("Noted.")
     assert (server.calls[0].wants, server.calls[0].body["response_format"]) == (mode, form)
 
@@ -179,8 +173,7 @@ def test_a_reply_format_is_sent_as_it_is(form: Any, mode: str) -> None:
 )
 def test_complete_replies(raw: Raw, content: str | None) -> None:
     with serving(raw) as (_, model):
-        reply = model.complete(passing())
-    assert isinstance(reply, Reply), reply
+        reply = checked(Reply, model.complete(passing()))
     assert reply.message is not None
     assert reply.message.content == content
     assert reply.text == (content or "")
@@ -215,16 +208,14 @@ def test_failures_are_those_of_other_requests(
     behaviour: str | Raw, cause: Cause, calls: int
 ) -> None:
     with serving(behaviour) as (server, model):
-        failure = model.complete(passing(tools=[TOOL]))
-    assert isinstance(failure, Failure), failure
+        failure = checked(Failure, model.complete(passing(tools=[TOOL])))
     assert (failure.cause, len(server.calls)) == (cause, calls)
     assert failure.detail
 
 
 def test_a_request_of_ours_is_not_answered_by_a_tool_call() -> None:
     with serving(wire("Fine.", "tool_calls", tool_calls=CALLED)) as (_, model):
-        failure = model.complete(Request((Message("user", "Hello."),)))
-    assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(Request((Message("user", "Hello."),))))
     assert failure.cause is Cause.SERVER_ERROR
 
 
@@ -261,8 +252,7 @@ def test_replies_are_cached_and_equal_requests_in_progress_are_merged(tmp_path: 
         assert (one.message, one.text, one.usage) == (other.message, other.text, other.usage)
         assert one.text == "My key is ***"
     assert again.sent == 0
-    assert isinstance(missing, Failure)
-    assert missing.cause is Cause.NOT_SENT
+    assert checked(Failure, missing).cause is Cause.NOT_SENT
     assert (dry.plan().calls, dry.plan().stored) == (1, 1)
     assert dry.plan().tokens_in > len(json.dumps([TOOL, TOOL])) / 4
     assert KEY.encode() not in cache.read_bytes()
@@ -334,23 +324,19 @@ def test_a_model_on_this_machine(tmp_path: Path) -> None:
         passing(question, stop=["."]),
         passing(picture),
     ):
-        failure = model.complete(refused)
-        assert isinstance(failure, Failure)
+        failure = checked(Failure, model.complete(refused))
         assert failure.cause is Cause.BAD_REQUEST
         assert model.recall(refused) == failure
     assert "_loaded" not in vars(model)  # nothing was needed to refuse these
-    plain = model.complete(passing(question, max_tokens=10**6, tools=[TOOL], tool_choice="none"))
-    assert isinstance(plain, Reply)
+    request = passing(question, max_tokens=10**6, tools=[TOOL], tool_choice="none")
+    plain = checked(Reply, model.complete(request))
     assert plain.message == AssistantMessage(plain.text)
     assert "Paris" in plain.text
-    city = model.complete(passing(question, response_format=form))
-    assert isinstance(city, Reply)
+    city = checked(Reply, model.complete(passing(question, response_format=form)))
     assert json.loads(city.text)["city"] in ("Paris", "Rome")
-    again = model.complete(passing(question, response_format=form))
-    assert isinstance(again, Reply)
+    again = checked(Reply, model.complete(passing(question, response_format=form)))
     assert again.from_cache
     assert again.message == city.message
     unknown = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "what"}}}
-    failure = model.complete(passing(question, response_format=unknown))
-    assert isinstance(failure, Failure)
+    failure = checked(Failure, model.complete(passing(question, response_format=unknown)))
     assert failure.cause is Cause.BAD_REQUEST

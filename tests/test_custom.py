@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
 from analysis.compare import app as compare_app
 from analysis.curves import app as curves_app
@@ -25,17 +25,18 @@ from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
 from task3.sweep_run import run_sweep
-from tests.kit import one_line_error, rows_of, run, sweep_config, write_lines
-from tests.test_resume import (
+from tests.kit import (
+    LFS,
     PROMISED,
-    SLOW,
     assert_equal_runs,
-    finish,
-    row_count,
-    start_and_hold,
+    one_line_error,
+    rows_of,
+    run,
+    sweep_config,
+    write_lines,
 )
+from tests.test_resume import SLOW, finish, row_count, start_and_hold
 
-LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 Row = dict[str, Any]
 
 
@@ -96,8 +97,14 @@ def report(data: Path, out: Path, **options: Any) -> SweepSummary:
     return run_sweep(config).report
 
 
-def command(*words: object, code: int | None = None) -> Result:
-    return run(sweep_app, "--retriever", "overlap", *words, code=code)
+command = partial(run, sweep_app, "--retriever", "overlap")
+
+
+def assert_refused(path: Path, *parts: object, more: Sequence[str] = ()) -> None:
+    """One line that holds `parts`, and no run."""
+    out = path.parent / "run"
+    one_line_error(command("--data", path, "--out", out, *more), *parts)
+    assert not out.exists()
 
 
 # The form
@@ -114,11 +121,7 @@ def test_a_row_is_read_as_documented(write: Write) -> None:
         }
     )
     [row] = load_custom(path).file.rows
-    assert row.candidates == (
-        Memory("by the river"),
-        Memory("on Sundays", "Sports"),
-        Memory("x"),
-    )
+    assert row.candidates == (Memory("by the river"), Memory("on Sundays", "Sports"), Memory("x"))
     assert (row.query, row.golds, row.gold) == ("where do I run?", (1, 2), 1)
     assert (row.benchmark_id, row.session_id, row.line) == ("q2", "user 7", 1)
     assert row.gold_memories == (Memory("on Sundays", "Sports"), Memory("x"))
@@ -256,12 +259,10 @@ FAULTS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_one_line_with_file_and_line(write: Write, tmp_path: Path, fault: str) -> None:
-    value, said = FAULTS[fault]
+def test_a_fault_is_one_line_with_file_and_line(write: Write, fault: str) -> None:
+    value, parts = FAULTS[fault]
     path = write(small(id="first"), value, small(id="last"))
-    result = command("--data", path, "--out", tmp_path / "run")
-    one_line_error(result, f"{path}:2: ", *said)
-    assert not (tmp_path / "run").exists()
+    assert_refused(path, f"{path}:2: ", *parts)
 
 
 LINES = {
@@ -275,34 +276,31 @@ LINES = {
 
 
 @pytest.mark.parametrize("fault", LINES)
-def test_a_line_that_is_no_json(write: Write, tmp_path: Path, fault: str) -> None:
-    line, said = LINES[fault]
+def test_a_line_that_is_no_json(write: Write, fault: str) -> None:
+    line, parts = LINES[fault]
     path = write(small())
     path.write_bytes(path.read_bytes() + line + b"\n")
-    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}:2: ", *said)
+    assert_refused(path, f"{path}:2: ", *parts)
 
 
 @pytest.mark.parametrize(
     ("one", "other", "name"),
     [("a", "a", "a"), (5, "5", "5"), ("2", None, "2"), ("\x00", "\ufffd", "\ufffd")],
 )
-def test_an_id_that_stands_twice_is_named_with_both_lines(
-    write: Write, tmp_path: Path, one: Any, other: Any, name: str
+def test_a_repeated_id_is_named_with_both_lines(
+    write: Write, one: Any, other: Any, name: str
 ) -> None:
     path = write(small(id=one), small(id=other))
-    result = command("--data", path, "--out", tmp_path / "run")
-    one_line_error(result, f"{path}:2: id `{name}` already appears on line 1")
+    assert_refused(path, f"{path}:2: id `{name}` already appears on line 1")
 
 
-def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
+def test_no_row_with_gold(write: Write) -> None:
     path = write(small([]), small([]))
-    result = command("--data", path, "--out", tmp_path / "run")
-    one_line_error(result, f"{path}: none of 2 rows has a gold", "`gold`")
-    assert not (tmp_path / "run").exists()
+    assert_refused(path, f"{path}: none of 2 rows has a gold", "`gold`")
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (LFS.encode(), ":1: this is a Git LFS pointer"),
         (codecs.BOM_UTF8 + LFS.encode(), ":1: this is a Git LFS pointer"),
@@ -313,11 +311,10 @@ def test_no_row_with_gold(write: Write, tmp_path: Path) -> None:
     ids=["LFS", "LFS behind a BOM", "nothing", "blank lines", "a BOM"],
 )
 @pytest.mark.parametrize("name", ["my.jsonl", "my.jsonl.gz"])
-def test_files_of_nothing(tmp_path: Path, raw: bytes, said: str, name: str) -> None:
+def test_files_of_nothing(tmp_path: Path, raw: bytes, message: str, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(raw) if name.endswith("gz") and b"git-lfs" not in raw else raw)
-    one_line_error(command("--data", path, "--out", tmp_path / "run"), f"{path}{said}")
-    assert not (tmp_path / "run").exists()
+    assert_refused(path, f"{path}{message}")
 
 
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
@@ -333,7 +330,7 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "parts"),
     [
         (["--distractors", "1"], ["the pools of this file come in the sizes", "--pools nested"]),
         (["--pools", "released", "--distractors", "1"], ["come in the sizes"]),
@@ -342,13 +339,9 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
         (["--pools", "nested", "--distractors", "50"], ["fewer than the 50 asked for"]),
     ],
 )
-def test_sizes_that_cannot_be_had(
-    write: Write, tmp_path: Path, words: list[str], said: list[str]
-) -> None:
+def test_sizes_that_are_unavailable(write: Write, words: list[str], parts: list[str]) -> None:
     path = write(*several())
-    result = command("--data", path, "--out", tmp_path / "run", *words)
-    one_line_error(result, str(path), *said)
-    assert not (tmp_path / "run").exists()
+    assert_refused(path, path, *parts, more=words)
 
 
 # Pools
@@ -464,10 +457,10 @@ def test_pools_of_different_sizes_have_a_chance_of_their_own(write: Write, tmp_p
     assert cell["recall_all"]["2"]["chance"] == pytest.approx((1 / 6 + 1 / 3 + 1) / 3, abs=1e-6)
     assert [cell["recall"][k]["trivial_pools"] for k in ("1", "2", "3")] == [0, 1, 2]
     assert [cell["recall"][k]["trivial"] for k in ("1", "2", "3")] == [False] * 3
-    said = "\n".join(remarks(found))
-    assert "mine at 2: pools of 2 to 4 memories, median 3" in said
-    assert "R@3 is trivial in 2 pools of at most 3 memories" in said
-    assert "R@1 cannot exceed 0.667: some queries have more than 1 gold" in said
+    shown = "\n".join(remarks(found))
+    assert "mine at 2: pools of 2 to 4 memories, median 3" in shown
+    assert "R@3 is trivial in 2 pools of at most 3 memories" in shown
+    assert "R@1 cannot exceed 0.667: some queries have more than 1 gold" in shown
 
 
 def test_a_constant_scorer_gets_chance_in_every_figure(write: Write, tmp_path: Path) -> None:
@@ -517,8 +510,8 @@ def test_the_table_has_columns_for_any_and_all(write: Write, tmp_path: Path) -> 
         *("0.556", "1.000", "0.000", "0.611")
     ]
     assert (shown["chance"], shown["tied"], shown["scored"]) == ("0.3611", "66.7%", "3")
-    said = "\n".join(remarks(found))
-    assert "R@k: share of a query's golds found; any@k, all@k" in said
+    shown = "\n".join(remarks(found))
+    assert "R@k: share of a query's golds found; any@k, all@k" in shown
     assert title(found) == "Task 3, file my.jsonl: 3 queries, pools as given"
 
 
@@ -611,10 +604,8 @@ def test_kill_9_and_resume_end_in_equal_bytes(
     assert row_count(tmp_path / "broken" / "run") == 16
     finish([*words, "broken/run", "--resume"])
     finish([*words, "unbroken/run"])
-    assert_equal_runs(tmp_path / "unbroken" / "run", tmp_path / "broken" / "run")
-    for name in (*PROMISED, "scores.jsonl"):
-        one, other = (tmp_path / side / "run" / name for side in ("unbroken", "broken"))
-        assert one.read_bytes() == other.read_bytes(), name
+    unbroken, broken = (tmp_path / side / "run" for side in ("unbroken", "broken"))
+    assert_equal_runs(unbroken, broken, (*PROMISED, "scores.jsonl"))
     assert any(isinstance(row["gold"], list) for row in rows_of(tmp_path / "broken" / "run"))
 
 

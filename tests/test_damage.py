@@ -29,7 +29,7 @@ from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run, read_rows
 from recallbed.harness.run_options import RunOptions
 from task3.sweep_run import run_sweep
-from tests.kit import Items, sweep_config
+from tests.kit import PROMISED, Items, assert_equal_runs, sweep_config
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
@@ -483,9 +483,7 @@ def test_a_disk_that_is_full_for_timings_is_one_error_and_resumed(
             small_sweep(tmp_path / "run")
     small_sweep(tmp_path / "run", on_existing="resume")
     small_sweep(tmp_path / "unbroken")
-    names = ("rows.jsonl", "summary.json", "manifest.json")
-    for name in names:
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes()
+    assert_equal_runs(tmp_path / "run", tmp_path / "unbroken", PROMISED[:3])
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "longer"])

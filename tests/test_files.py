@@ -12,10 +12,8 @@ import pytest
 
 from analysis.export import export_trec
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.files import drafted_folder, file_name, write_atomically, written_whole
-from task3.sweep_run import run_sweep
-from tests.kit import sweep_config
+from tests.test_damage import small_sweep
 
 KILLED = """
 import os, signal, sys
@@ -151,16 +149,7 @@ def test_a_derived_name_is_one_part_of_a_path(text: str, name: str) -> None:
 def test_a_manifest_with_a_label_that_is_a_path_is_refused(tmp_path: Path, label: str) -> None:
     label = label.replace("/{place}", str(tmp_path))
     out, deep = tmp_path / "run", tmp_path / "in" / "exported"
-    run_sweep(
-        sweep_config(
-            (Configuration("theirs", "overlap", {}),),
-            distractors=(5,),
-            out=out,
-            ks=(1,),
-            limit=2,
-            keep_scores=True,
-        )
-    )
+    small_sweep(out, limit=2, keep_scores=True)
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["fingerprint"]["retrievers"][0]["label"] = label
     (out / "manifest.json").write_text(json.dumps(manifest))

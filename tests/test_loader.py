@@ -18,7 +18,8 @@ from recallbed.corpus.layout import released_sizes, split_folder
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.tracks import load_task3
 from task3.sweep import app
-from tests.kit import WriteRelease, one_line_error, run, write_lines
+from tests.kit import LFS, WriteRelease, one_line_error, run, write_lines
+from tests.kit import edit_line as edit
 
 ROWS = [
     ("which drink in the evening", ["sips mint tea", "mends clocks", "keeps two hens"], 0),
@@ -26,7 +27,6 @@ ROWS = [
     ("who needs feeding", ["plays the oboe", "collects stamps", "keeps two hens"], 2),
 ]
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
-LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0f3a\nsize 48213\n"
 
 
 @pytest.fixture
@@ -36,13 +36,6 @@ def root(write_release: WriteRelease) -> Path:
 
 def place(root: Path, name: str) -> Path:
     return root / "dev" / "task3" / "d2" / name
-
-
-def edit(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the object on `line` of a JSON lines file in place."""
-    rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
-    change(rows[line - 1])
-    write_lines(path, rows)
 
 
 def fault(root: Path, sizes: tuple[int, ...] = ()) -> DataError:
@@ -80,14 +73,11 @@ def test_rows_hold_the_whitelisted_fields_and_no_others(root: Path) -> None:
 
 def test_nothing_but_the_whitelist_changes_what_is_loaded(root: Path) -> None:
     plain = load_dataset(root, "dev")
+    inner = {"metadata": {"gold": "zz-leak"}, "dialogue": [{"text": "zz-leak"}]}
 
     def add(row: dict[str, Any]) -> None:
         row |= {"stratum": "zz-leak", "audit_context": {"gold": "zz-leak"}, "extra": ["zz-leak"]}
-        row["input"] |= {
-            "metadata": {"gold": "zz-leak"},
-            "dialogue": [{"text": "zz-leak"}],
-            "selected_memory": "zz-leak",
-        }
+        row["input"] |= {**inner, "selected_memory": "zz-leak"}
         for candidate in row["input"]["candidate_memories"]:
             candidate |= {"gold": "zz-leak", "evidence": {"text": "zz-leak"}, "score": 1}
 
@@ -119,7 +109,7 @@ def test_a_label_may_be_null_or_missing(root: Path, label: str | None) -> None:
     assert load_dataset(root, "dev").smallest.rows[0].candidates[0] == Memory("sips mint tea")
 
 
-def test_references_may_stand_in_another_order(root: Path) -> None:
+def test_references_may_come_in_another_order(root: Path) -> None:
     path = place(root, REFERENCE)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(reversed(lines)), encoding="utf-8")
@@ -140,9 +130,7 @@ def test_own_memories_come_from_task1_by_session(root: Path) -> None:
     assert data.own_known
 
 
-def test_a_split_without_task1_has_no_own_memories_and_says_so(
-    write_release: WriteRelease,
-) -> None:
+def test_a_split_without_task1_has_no_own_memories_and_says_so(write_release: WriteRelease) -> None:
     data = load_dataset(write_release(ROWS), "dev")
     assert data.own == {}
     assert not data.own_known
@@ -186,19 +174,13 @@ def packed(root: Path, raw: bytes) -> Path:
 def test_truncated_gz_is_a_fault_at_the_line_where_it_ends(root: Path) -> None:
     # Enough rows of noise that whole lines come out before the cut.
     rng = random.Random(7)
-    rows = [
-        {
-            "benchmark_id": f"noise{i}",
-            "input": {
-                "query": f"{rng.getrandbits(4000):x}",
-                "candidate_memories": [
-                    {"memory_id": "m1", "value": f"{rng.getrandbits(4000):x}", "label": None}
-                ],
-            },
-        }
-        for i in range(200)
-    ]
-    raw = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    lines = ""
+    for i in range(200):
+        query, text = (f"{rng.getrandbits(4000):x}" for _ in range(2))
+        pool = [{"memory_id": "m1", "value": text, "label": None}]
+        body = {"query": query, "candidate_memories": pool}
+        lines += json.dumps({"benchmark_id": f"noise{i}", "input": body}) + "\n"
+    raw = gzip.compress(lines.encode())
     path = packed(root, raw[: len(raw) // 2])
     error = fault(root)
     assert error.path == path
@@ -227,8 +209,10 @@ def test_damaged_gz_is_a_fault_naming_the_file(
 # Faults of a whole file
 
 
-def test_a_pointer_in_place_of_task1_is_named_too(root: Path) -> None:
+def test_a_faulty_file_of_task1_is_named_too(root: Path) -> None:
     path = root / "dev" / "task1" / REFERENCE
+    edit(path, 1, drop("gold", "memory_items", 0, "value"))
+    assert_at(fault(root), path, 1, "`gold.memory_items[0].value` is missing")
     path.write_text(LFS, encoding="utf-8")
     assert_at(fault(root), path, 1, "Git LFS pointer")
 
@@ -299,11 +283,7 @@ CANDIDATE = ("input", "candidate_memories", 1)
         (INPUT, drop("benchmark_id"), ("`benchmark_id` is missing",)),
         (INPUT, drop("input"), ("`input` is missing",)),
         (INPUT, drop("input", "query"), ("`input.query` is missing",)),
-        (
-            INPUT,
-            drop("input", "candidate_memories"),
-            ("`input.candidate_memories` is missing",),
-        ),
+        (INPUT, drop("input", "candidate_memories"), ("`input.candidate_memories` is missing",)),
         (INPUT, drop(*CANDIDATE, "value"), ("`input.candidate_memories[1].value` is missing",)),
         (
             INPUT,
@@ -338,12 +318,6 @@ def test_a_faulty_row_is_named_by_file_and_line(
     assert_at(fault(root), place(root, name), 2, *words)
 
 
-def test_a_faulty_row_of_task1_is_named_by_file_and_line(root: Path) -> None:
-    path = root / "dev" / "task1" / REFERENCE
-    edit(path, 1, drop("gold", "memory_items", 0, "value"))
-    assert_at(fault(root), path, 1, "`gold.memory_items[0].value` is missing")
-
-
 def test_a_query_without_reference_is_named_at_its_own_line(root: Path) -> None:
     path = place(root, REFERENCE)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -374,9 +348,7 @@ def test_a_size_that_is_not_released_lists_those_that_are(root: Path) -> None:
     assert "there are: 2" in str(error)
 
 
-def test_a_released_pool_smaller_than_its_folder_says_is_named(
-    write_release: WriteRelease,
-) -> None:
+def test_a_released_pool_smaller_than_its_folder_says_is_named(write_release: WriteRelease) -> None:
     root = write_release([ROWS[0], (ROWS[1][0], ROWS[1][1][:2], 1)])
     assert_at(fault(root, (2,)), place(root, INPUT), 2, "`q1`", "1 distractors", "2")
     # Nested pools fill up from the bank, so there it does no harm.
@@ -408,15 +380,11 @@ def test_a_larger_released_file_must_ask_the_same(
 
 @pytest.mark.parametrize(
     ("small", "large", "line", "words"),
-    [
-        (3, 2, None, "`q2` of d2 has no row in d3"),
-        (2, 3, 3, "`q2` is not among the queries of d2"),
-    ],
+    [(3, 2, None, "`q2` of d2 has no row in d3"), (2, 3, 3, "`q2` is not among the queries of d2")],
 )
 def test_a_query_that_only_one_size_has_is_named(
     write_release: WriteRelease, small: int, large: int, line: int | None, words: str
 ) -> None:
-
     write_release(ROWS[:small])
     larger = [(query, [*pool, "owns a sledge"], gold) for query, pool, gold in ROWS[:large]]
     root = write_release(larger)
@@ -429,8 +397,8 @@ def test_a_query_that_only_one_size_has_is_named(
 def test_sizes_are_found_by_folder_name_ascending(write_release: WriteRelease) -> None:
     for size in (1000, 100, 300):
         root = write_release(ROWS, size=size)
-    for stranger in ("d0", "dx", "d5"):  # d5 holds no file
-        (root / "dev" / "task3" / stranger).mkdir()
+    for other in ("d0", "dx", "d5"):  # d5 holds no file
+        (root / "dev" / "task3" / other).mkdir()
     assert released_sizes(root / "dev") == (100, 300, 1000)
 
 

@@ -22,6 +22,7 @@ from retrievers.dense import Dense
 from task3.sweep_run import run_sweep
 from tests.kit import (
     WriteRelease,
+    checked,
     one_line_error,
     rows_of,
     run,
@@ -79,8 +80,7 @@ def test_a_models_own_prompts_are_used_and_recorded(
     [configuration] = parse_configurations(
         [f"x={retriever}"], [f"x.model={folder}", "x.device=cpu"]
     )
-    one = build_retriever(configuration, RunContext())
-    assert isinstance(one, Dense)
+    one = checked(Dense, build_retriever(configuration, RunContext()))
     found = {role: one.settings()[f"{role}_prompt"] for role in ("query", "memory")}
     assert found == dict(zip(("query", "memory"), expected, strict=True))
     by_hand = [cosine(f"{expected[0]}tea", f"{expected[1]}{memory.text}") for memory in POOL]
@@ -188,8 +188,7 @@ def plain(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["dense", "faiss"])
 def test_a_text_without_a_vector_scores_zero_and_is_counted(plain: Path, name: str) -> None:
     settings = {"model": str(plain), "device": "cpu"}
-    one = build_retriever(Configuration("x", name, settings), RunContext())
-    assert isinstance(one, Dense)
+    one = checked(Dense, build_retriever(Configuration("x", name, settings), RunContext()))
     pool = [Memory("tea"), Memory(""), Memory("zebra"), Memory("  "), Memory("cat")]
     one.prepare(["cat", "quagga"], pool)
     assert np.asarray(one.score("cat", pool)) == pytest.approx([0.6, 0, 0, 0, 1], abs=1e-6)

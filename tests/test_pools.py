@@ -237,10 +237,7 @@ def test_own_memories_are_known_by_session_not_by_query(write_release: WriteRele
 
 
 def test_nested_draws_are_uniform_over_the_bank(write_release: WriteRelease) -> None:
-    rows = [
-        ("a", ["gold a", "kept"], 0),
-        ("b", ["gold b", *(f"text {i}" for i in range(40))], 0),
-    ]
+    rows = [("a", ["gold a", "kept"], 0), ("b", ["gold b", *(f"text {i}" for i in range(40))], 0)]
     data = load_dataset(write_release(rows), "dev")
     seeds = range(600)
     pools = build_pools(data, "nested", [11], seeds, limit=1)
@@ -340,9 +337,7 @@ def test_pools_are_the_same_in_another_process_with_another_hash_seed() -> None:
 
 @laws
 @given(releases())
-def test_released_pools_are_the_candidates_as_the_file_gives_them(
-    sessions: list[Session],
-) -> None:
+def test_released_pools_are_the_candidates_as_the_file_gives_them(sessions: list[Session]) -> None:
     even = fit("released", sessions)
     pools = build_pools(load(even), "released", [2], [0])
     for session, pool in zip(even, pools.pools[2, 0], strict=True):

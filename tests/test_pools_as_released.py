@@ -5,7 +5,7 @@ import pickle
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,10 +23,10 @@ from retrievers.base import Retriever, RunContext
 from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, read_lines, sweep_config, write_lines
+from tests.kit import LFS, WriteRelease, one_line_error, read_lines, sweep_config, write_lines
+from tests.kit import edit_line as edit
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
-LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 913\n"
 THREE = [
     ("which drink in the evening", ["sips mint tea", "mends clocks", "keeps two hens"], 0),
     ("what to fix next", ["rows at dawn", "mends clocks", "bakes rye bread"], 1),
@@ -38,10 +38,14 @@ def track(root: Path, size: int = 2) -> Path:
     return root / "dev" / "task3" / f"d{size}"
 
 
-def rewrite(path: Path, line: int, change: Callable[[dict[str, Any]], Any]) -> None:
-    rows = read_lines(path)
-    change(rows[line - 1])
-    write_lines(path, rows)
+@pytest.fixture
+def three(write_release: WriteRelease) -> Path:
+    return write_release(THREE)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
 
 
 def command(root: Path, out: Path, *more: str, code: int | None = None) -> Result:
@@ -50,9 +54,9 @@ def command(root: Path, out: Path, *more: str, code: int | None = None) -> Resul
     return kit.run(app, *arguments, *(more or ("--distractors", "2")), code=code)
 
 
-def assert_refused(result: Result, out: Path, *words: str) -> None:
+def assert_refused(root: Path, out: Path, *words: str, more: Sequence[str] = ()) -> None:
     """One line, exit code 2, and no run that could be taken for a score."""
-    one_line_error(result, *words)
+    one_line_error(command(root, out, *more), *words)
     assert not out.exists()
 
 
@@ -79,19 +83,17 @@ def figures(outcome: Outcome, label: str) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("value", [[], None, {}, "missing"])
 def test_an_empty_pool_is_refused_at_load_naming_its_record(
-    write_release: WriteRelease, tmp_path: Path, value: Any
+    three: Path, out: Path, value: Any
 ) -> None:
-    root = write_release(THREE)
-
     def empty(row: dict[str, Any]) -> None:
         row["benchmark_id"] = "record-77"
         row["input"]["candidate_memories"] = value
         if value == "missing":
             del row["input"]["candidate_memories"]
 
-    rewrite(track(root) / INPUT, 2, empty)
+    edit(track(three) / INPUT, 2, empty)
     named = "record-77" if value == [] else "candidate_memories"
-    assert_refused(command(root, tmp_path / "run"), tmp_path / "run", f"{INPUT}:2: ", named)
+    assert_refused(three, out, f"{INPUT}:2: ", named)
 
 
 # A stored id is local to a session
@@ -130,8 +132,8 @@ def test_repeated_ids_are_counted_in_the_run(write_release: WriteRelease, tmp_pa
 def test_the_user_is_warned_of_repeated_ids(write_release: WriteRelease, tmp_path: Path) -> None:
     def warned(*ids: str) -> bool:
         result = command(write_release(THREE, ids=ids), tmp_path / "".join(ids), code=0)
-        said = " ".join(result.output.split())
-        return bool(re.search(r"repeat.{0,40}\bids?\b|\bids?\b.{0,40}repeat", said))
+        shown = " ".join(result.output.split())
+        return bool(re.search(r"repeat.{0,40}\bids?\b|\bids?\b.{0,40}repeat", shown))
 
     assert not warned("m1", "m2", "m3")
     assert warned("m1", "m1", "m3")
@@ -239,13 +241,8 @@ def write_marked_release(root: Path) -> tuple[set[str], set[str], set[str]]:
     rng = random.Random(5)
     rows: dict[str, list[dict[str, Any]]] = {"in3": [], "ref3": [], "in1": [], "ref1": []}
     for i, query in enumerate(sorted(queries)):
-        head = {
-            "benchmark_id": f"zqbench{i}",
-            "session_id": f"zqsession{i}",
-            "canonical_id": f"zqcanonical{i}",
-            "task": "zqtask",
-            "stratum": f"zqstratum{i}",
-        }
+        names = ("benchmark_id", "session_id", "canonical_id", "stratum")
+        head = {name: f"zq{name.partition('_')[0]}{i}" for name in names} | {"task": "zqtask"}
         pool = [
             {
                 "memory_id": f"zqid{rng.randrange(4)}",
@@ -267,10 +264,9 @@ def write_marked_release(root: Path) -> tuple[set[str], set[str], set[str]]:
         rows["in1"].append({**head, "input": {"sessions": [{"turns": ["zqturn"]}]}})
         own = [gold, {**gold, "value": "zqown memory"}]
         rows["ref1"].append({**head, "gold": {"memory_items": own}})
-    write_lines(root / "dev" / "task3" / "d8" / INPUT, rows["in3"])
-    write_lines(root / "dev" / "task3" / "d8" / REFERENCE, rows["ref3"])
-    write_lines(root / "dev" / "task1" / INPUT, rows["in1"])
-    write_lines(root / "dev" / "task1" / REFERENCE, rows["ref1"])
+    for name, number in (("task3/d8", 3), ("task1", 1)):
+        write_lines(root / "dev" / name / INPUT, rows[f"in{number}"])
+        write_lines(root / "dev" / name / REFERENCE, rows[f"ref{number}"])
     return queries, set(texts), set(labels)
 
 
@@ -371,7 +367,7 @@ class LastOfUnion(Last):
 
 @pytest.mark.parametrize("pools", STRATEGIES)
 @pytest.mark.parametrize("name", ["First", "Last", "FirstOfUnion", "LastOfUnion"])
-def test_the_gold_stands_at_no_telling_position(
+def test_the_position_of_the_gold_says_nothing(
     write_release: WriteRelease, tmp_path: Path, name: str, pools: Strategy
 ) -> None:
     # Common distractors and golds that stand in one pool only, much as in the release. No word
@@ -399,87 +395,68 @@ def test_the_gold_stands_at_no_telling_position(
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
 @pytest.mark.parametrize("packed", [False, True], ids=["jsonl", "jsonl.gz"])
-def test_an_lfs_pointer_is_called_one(
-    write_release: WriteRelease, tmp_path: Path, name: str, packed: bool
-) -> None:
-    root = write_release(THREE)
-    path = track(root) / name
+def test_an_lfs_pointer_is_called_one(three: Path, out: Path, name: str, packed: bool) -> None:
+    path = track(three) / name
     if packed:
         path.unlink()
         path = path.with_name(name + ".gz")
     path.write_bytes(LFS.encode())
-    result = command(root, tmp_path / "run")
-    assert_refused(result, tmp_path / "run", f"{path}:1: ", "Git LFS pointer", "git lfs pull")
+    assert_refused(three, out, f"{path}:1: ", "Git LFS pointer", "git lfs pull")
 
 
-def test_a_pointer_with_windows_line_ends_is_one_too(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    root = write_release(THREE)
-    (track(root) / INPUT).write_bytes(b"\xef\xbb\xbf" + LFS.replace("\n", "\r\n").encode())
-    assert_refused(command(root, tmp_path / "run"), tmp_path / "run", "Git LFS pointer")
+def test_a_pointer_with_windows_line_ends_is_one_too(three: Path, out: Path) -> None:
+    (track(three) / INPUT).write_bytes(b"\xef\xbb\xbf" + LFS.replace("\n", "\r\n").encode())
+    assert_refused(three, out, "Git LFS pointer")
 
 
+@pytest.mark.usefixtures("three")
 def test_a_pointer_for_the_larger_pools_is_found_before_anything_is_scored(
-    write_release: WriteRelease, tmp_path: Path
+    write_release: WriteRelease, out: Path
 ) -> None:
-    write_release(THREE)
     root = write_release([(query, [*pool, "owns a sledge"], at) for query, pool, at in THREE])
     (track(root, 3) / INPUT).write_text(LFS, encoding="utf-8")
-    result = command(root, tmp_path / "run", "--pools", "released", "--distractors", "2,3")
-    assert_refused(result, tmp_path / "run", f"{track(root, 3) / INPUT}:1: ", "Git LFS pointer")
+    words = ("--pools", "released", "--distractors", "2,3")
+    assert_refused(root, out, f"{track(root, 3) / INPUT}:1: ", "Git LFS pointer", more=words)
 
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\r\n"])
 def test_an_empty_file_is_an_error_not_a_score_of_nothing(
-    write_release: WriteRelease, tmp_path: Path, name: str, content: bytes
+    three: Path, out: Path, name: str, content: bytes
 ) -> None:
-    root = write_release(THREE)
-    (track(root) / name).write_bytes(content)
-    result = command(root, tmp_path / "run")
-    assert_refused(result, tmp_path / "run", str(track(root) / name), "empty")
+    (track(three) / name).write_bytes(content)
+    assert_refused(three, out, str(track(three) / name), "empty")
 
 
 # The same id twice, the same text twice
 
 
 @pytest.mark.parametrize("name", [INPUT, REFERENCE])
-def test_a_benchmark_id_given_twice_names_both_lines(
-    write_release: WriteRelease, tmp_path: Path, name: str
-) -> None:
-    root = write_release(THREE)
-    rewrite(track(root) / name, 3, lambda row: row.update(benchmark_id="q0"))
-    result = command(root, tmp_path / "run")
-    assert_refused(result, tmp_path / "run", f"{track(root) / name}:3: ", "`q0`", "line 1")
+def test_a_benchmark_id_given_twice_names_both_lines(three: Path, out: Path, name: str) -> None:
+    edit(track(three) / name, 3, lambda row: row.update(benchmark_id="q0"))
+    assert_refused(three, out, f"{track(three) / name}:3: ", "`q0`", "line 1")
 
 
-def test_a_whole_row_given_twice_is_refused_as_well(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    root = write_release(THREE)
+def test_a_whole_row_given_twice_is_refused_as_well(three: Path, out: Path) -> None:
     for name in (INPUT, REFERENCE):
-        rows = read_lines(track(root) / name)
-        write_lines(track(root) / name, [*rows, rows[1]])
-    assert_refused(command(root, tmp_path / "run"), tmp_path / "run", ":4: ", "`q1`", "line 2")
+        rows = read_lines(track(three) / name)
+        write_lines(track(three) / name, [*rows, rows[1]])
+    assert_refused(three, out, ":4: ", "`q1`", "line 2")
 
 
-def test_two_queries_of_one_session_are_two_rows(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    root = write_release(THREE)
+def test_two_queries_of_one_session_are_two_rows(three: Path, out: Path) -> None:
     for line in (1, 2):
-        rewrite(track(root) / INPUT, line, lambda row: row.update(session_id="shared"))
-    outcome = run(root, tmp_path / "run", "constant")
+        edit(track(three) / INPUT, line, lambda row: row.update(session_id="shared"))
+    outcome = run(three, out, "constant")
     assert [row.query for row in read_run(outcome.path).rows] == ["q0", "q1", "q2"]
 
 
-def test_a_text_twice_in_a_released_pool_is_a_tie(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
-    root = write_release([("tea at dusk please", pool, 3), ("mint", pool, 3)])
-    outcome = run(root, tmp_path / "run", "overlap", sizes=(3,), ks=(1,))
+TWICE = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
+
+
+def test_a_text_twice_in_a_released_pool_is_a_tie(write_release: WriteRelease, out: Path) -> None:
+    root = write_release([("tea at dusk please", TWICE, 3), ("mint", TWICE, 3)])
+    outcome = run(root, out, "overlap", sizes=(3,), ks=(1,))
     found = [tie for row in read_run(outcome.path).rows for tie in row.ties]
     assert found == [(2, 1), (0, 1)]
 
@@ -487,12 +464,11 @@ def test_a_text_twice_in_a_released_pool_is_a_tie(
 def test_a_repeated_text_counts_once_in_a_nested_pool(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
-    pool = ["tea at dusk", "winds the clock", "tea at dusk", "mint tea"]
-    root = write_release([("tea at dusk please", pool, 3)], size=3)
+    root = write_release([("tea at dusk please", TWICE, 3)], size=3)
     outcome = run(root, tmp_path / "run", "overlap", sizes=(2,), pools="nested", ks=(1,))
     assert [tie for row in read_run(outcome.path).rows for tie in row.ties] == [(1, 1)]
-    result = command(root, tmp_path / "more", "--distractors", "3")
-    assert_refused(result, tmp_path / "more", "2 distinct distractors", "3 asked for")
+    words = ("2 distinct distractors", "3 asked for")
+    assert_refused(root, tmp_path / "more", *words, more=("--distractors", "3"))
 
 
 # Text that cannot be encoded
@@ -542,13 +518,13 @@ def test_unusable_characters_are_replaced_and_counted_and_the_run_ends(
     assert read_run(outcome.path).rows[0].query == "q" + repaired.replace(" ", "")
 
 
-def test_the_user_is_told_what_was_repaired(tmp_path: Path) -> None:
+def test_the_user_sees_what_was_repaired(tmp_path: Path) -> None:
     write_raw(tmp_path / "release", '"tea"', r'"a \ud83d b"')
     result = command(tmp_path / "release", tmp_path / "run", "--distractors", "1", code=0)
     assert "lone surrogate x 3" in result.output
 
 
-def test_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> None:
+def test_repairs_are_counted_in_the_pools_that_are_measured(tmp_path: Path) -> None:
     # Sizes read besides the smallest are data too.
     root = tmp_path / "release"
     write_raw(root, '"tea"', '"plain"', size=1)
@@ -559,7 +535,7 @@ def test_mending_is_counted_in_the_pools_that_are_measured(tmp_path: Path) -> No
     assert outcome.summary["repaired"] == {"lone surrogate": 1}
 
 
-def test_own_memories_are_repaired_alike_and_so_still_recognised(tmp_path: Path) -> None:
+def test_own_memories_are_repaired_too_and_so_still_recognised(tmp_path: Path) -> None:
     root = tmp_path / "release"
     write_raw(root, '"tea"', r'"gold \ud83d"')
     items = r'[{"value": "gold \ud83d"}, {"value": "mine \u0000"}]'

@@ -22,9 +22,18 @@ from recallbed.harness.configurations import Configuration
 from task3.options import SweepConfig
 from task3.order_check import SAMPLE
 from task3.sweep_run import run_sweep
-from tests.kit import HANG, Forked, Process, WriteRelease, one_line_error, rows_of, sweep_config
+from tests.kit import (
+    HANG,
+    PROMISED,
+    Forked,
+    Process,
+    WriteRelease,
+    assert_equal_runs,
+    one_line_error,
+    rows_of,
+    sweep_config,
+)
 
-PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
 SLOW = """
 import time
 from pathlib import Path
@@ -124,14 +133,7 @@ def kill_at(place: Path, at: str, words: list[str], rows: int = 0) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
-def assert_equal_runs(one: Path, other: Path) -> None:
-    for name in PROMISED:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
 def test_kill_9_and_resume_ends_as_an_unbroken_run(place: Path) -> None:
-    (place / "unbroken").mkdir()
-    (place / "broken").mkdir()
     # The folder's own name stands in curve.csv, so both are called `run`.
     finish(command("unbroken/run"))
     run = place / "broken" / "run"
@@ -139,13 +141,8 @@ def test_kill_9_and_resume_ends_as_an_unbroken_run(place: Path) -> None:
     # Tasks are 16 queries. Before any row, inside the first retriever (twice at one place, so
     # without progress), across to the second, and inside that.
     for at, rows in (
-        ("Slow 3", 0),
-        ("Slow 20", 16),
-        ("Slow 20", 16),
-        ("Slow 39", 32),
-        ("Slow 20", 56),
-        ("Alone 0", 80),
-        ("Alone 39", 112),
+        *(("Slow 3", 0), ("Slow 20", 16), ("Slow 20", 16), ("Slow 39", 32)),
+        *(("Slow 20", 56), ("Alone 0", 80), ("Alone 39", 112)),
     ):
         kill_at(place, at, command("broken/run", *more))
         assert row_count(run) == rows, at
@@ -166,8 +163,6 @@ def test_a_killed_run_keeps_only_whole_rows_in_order(place: Path) -> None:
 
 
 def test_kill_9_with_workers_and_resume_with_one(place: Path) -> None:
-    (place / "unbroken").mkdir()
-    (place / "broken").mkdir()
     finish(command("unbroken/run", names=("late:Slow",)))
     run = place / "broken" / "run"
     kill_at(
@@ -224,6 +219,13 @@ def test_a_full_disk_loses_no_row_that_was_whole(place: Path) -> None:
     assert_equal_runs(place / "unbroken" / "run", place / "broken" / "run")
 
 
+@pytest.fixture
+def whole(place: Path) -> Path:
+    """A finished run in `place/whole`."""
+    run_sweep(config(place, place / "whole"))
+    return place / "whole"
+
+
 def config(place: Path, out: Path, **options: Any) -> SweepConfig:
     labels = (Configuration("overlap", "overlap", {}), Configuration("random", "random", {}))
     given: dict[str, Any] = {"distractors": (5, 12), "limit": 5, "ks": (1,), **options}
@@ -234,23 +236,21 @@ def config(place: Path, out: Path, **options: Any) -> SweepConfig:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_resume_from_any_byte_ends_in_equal_bytes(place: Path, data: st.DataObject) -> None:
-    whole, cut = place / "whole", place / "cut"
-    if not whole.exists():
-        run_sweep(config(place, whole))
+def test_resume_from_any_byte_ends_in_equal_bytes(
+    place: Path, whole: Path, data: st.DataObject
+) -> None:
+    cut = place / "cut"
     shutil.rmtree(cut, ignore_errors=True)
     shutil.copytree(whole, cut)
     size = (whole / "rows.jsonl").stat().st_size
     os.truncate(cut / "rows.jsonl", data.draw(st.integers(0, size), label="bytes kept"))
     run_sweep(config(place, cut, on_existing="resume"))
-    for name in ("manifest.json", "rows.jsonl", "summary.json"):
-        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
+    assert_equal_runs(whole, cut, PROMISED[:3])
 
 
 @pytest.mark.parametrize("tail", [b'{"query": "q', b"\x00" * 200, b"{}", "é".encode()[:1]])
-def test_a_half_written_last_line_is_redone(place: Path, tail: bytes) -> None:
-    whole, cut = place / "whole", place / "cut"
-    run_sweep(config(place, whole))
+def test_a_half_written_last_line_is_redone(place: Path, whole: Path, tail: bytes) -> None:
+    cut = place / "cut"
     shutil.copytree(whole, cut)
     lines = (whole / "rows.jsonl").read_bytes().splitlines(keepends=True)
     (cut / "rows.jsonl").write_bytes(b"".join(lines[:7]) + tail)
@@ -258,9 +258,8 @@ def test_a_half_written_last_line_is_redone(place: Path, tail: bytes) -> None:
     assert (cut / "rows.jsonl").read_bytes() == (whole / "rows.jsonl").read_bytes()
 
 
-def test_a_run_without_any_row_yet_is_taken_up(place: Path) -> None:
-    whole, cut = place / "whole", place / "cut"
-    run_sweep(config(place, whole))
+def test_a_run_without_any_row_yet_is_taken_up(place: Path, whole: Path) -> None:
+    cut = place / "cut"
     cut.mkdir()
     shutil.copy(whole / "manifest.json", cut)
     run_sweep(config(place, cut, on_existing="resume"))

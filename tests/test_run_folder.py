@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +26,21 @@ from task3.sweep import app
 from task3.sweep_run import Outcome, run_sweep
 from tests.kit import (
     HANG,
+    PROMISED,
     Forked,
     WriteRelease,
+    assert_equal_runs,
     one_line_error,
     read_json,
     rows_of,
     run,
+    strings_in,
     sweep_config,
 )
 
 KEYS = [
-    "query",
-    "retriever",
-    "distractors",
-    "pool",
-    "gold",
-    "above",
-    "tied",
-    "top",
-    "calls",
-    "tokens_in",
-    "tokens_out",
-    "repairs",
-    "error",
-    "check",
+    *("query", "retriever", "distractors", "pool", "gold", "above", "tied", "top"),
+    *("calls", "tokens_in", "tokens_out", "repairs", "error", "check"),
 ]
 SLOW = """
 import time
@@ -90,18 +81,6 @@ def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
     return run_sweep(sweep_config(configurations, root, out=out, **given))
 
 
-def strings_in(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from strings_in(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from strings_in(inner)
-    elif isinstance(value, str):
-        yield value
-
-
 def test_rows_have_exactly_the_designed_keys(release: Path, tmp_path: Path) -> None:
     sweep(release, tmp_path / "run", "overlap", f"{__name__}:FailsOnThree")
     rows = rows_of(tmp_path / "run")
@@ -116,7 +95,7 @@ def test_rows_come_by_label_then_size_then_query(release: Path, tmp_path: Path) 
     assert order == [(f"r{i}", n, f"q{q}") for i in range(2) for n in (5, 12) for q in range(7)]
 
 
-def test_a_row_says_where_its_gold_stood(release: Path, tmp_path: Path) -> None:
+def test_a_row_holds_the_rank_of_its_gold(release: Path, tmp_path: Path) -> None:
     sweep(release, tmp_path / "run", "overlap", pools="released", distractors=(5,))
     for number, row in enumerate(rows_of(tmp_path / "run")):
         assert row["gold"] == number % 6
@@ -194,11 +173,10 @@ def test_a_run_elsewhere_is_equal_bytes(
     shutil.copytree(release, moved)
     monkeypatch.chdir(tmp_path / "far")
     sweep(Path("away"), Path("run"), "bm25", "random")
-    for name in ("manifest.json", "rows.jsonl", "summary.json"):
-        assert (tmp_path / "run" / name).read_bytes() == Path("run", name).read_bytes()
+    assert_equal_runs(tmp_path / "run", Path("run"), PROMISED[:3])
 
 
-def test_times_stand_in_timings_alone(release: Path, tmp_path: Path) -> None:
+def test_times_are_in_timings_alone(release: Path, tmp_path: Path) -> None:
     sweep(release, tmp_path / "run", "overlap")
     for name in ("manifest.json", "rows.jsonl", "summary.json"):
         assert "seconds" not in (tmp_path / "run" / name).read_text("utf-8")
@@ -261,7 +239,7 @@ def test_a_finished_run_resumed_is_the_same_run(release: Path, tmp_path: Path) -
     assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
 
 
-def test_overwrite_replaces_the_run_and_leaves_strangers_alone(
+def test_overwrite_replaces_the_run_and_leaves_other_files_alone(
     release: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -270,19 +248,13 @@ def test_overwrite_replaces_the_run_and_leaves_strangers_alone(
     (out / "kept").mkdir()
     (out / "kept" / "rows.jsonl").write_text("mine too")
     (out / ".hidden").write_text("mine as well")
+    (out / "curve.csv").write_text("of the old run")
     sweep(release, out, "constant", on_existing="overwrite", seed=3)
     assert read_manifest(out)["fingerprint"]["retrievers"][0]["name"] == "constant"
     assert len(rows_of(out)) == 14
     assert (out / "notes.txt").read_text() == "mine"
     assert (out / "kept" / "rows.jsonl").read_text() == "mine too"
     assert (out / ".hidden").read_text() == "mine as well"
-
-
-def test_overwrite_keeps_no_stale_curve(release: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    sweep(release, out, "overlap")
-    (out / "curve.csv").write_text("of the old run")
-    sweep(release, out, "constant", on_existing="overwrite")
     assert not (out / "curve.csv").exists()
 
 
@@ -386,22 +358,13 @@ def test_two_processes_in_one_folder(release: Path, tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "run")) == 14  # the first run came to no harm
 
 
-IMPOSSIBLE = ["a file", "below a file", "a name too long", "below /proc"]
-
-
-@pytest.mark.parametrize("where", IMPOSSIBLE)
-def test_an_impossible_out_is_one_clear_error(release: Path, tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("out", ["file", "file/run", "n" * 300, "/proc/no_such_place/run"])
+def test_an_impossible_out_is_one_clear_error(release: Path, tmp_path: Path, out: str) -> None:
     (tmp_path / "file").write_text("mine")
-    out = {
-        "a file": tmp_path / "file",
-        "below a file": tmp_path / "file" / "run",
-        "a name too long": tmp_path / ("n" * 300),
-        "below /proc": Path("/proc/no_such_place/run"),
-    }[where]
-    if where == "below /proc" and not Path("/proc").is_dir():
+    if out.startswith("/proc") and not Path("/proc").is_dir():
         pytest.skip("no /proc here")
     with pytest.raises(UserError, match=r"cannot be written \(.+\)\. Choose another --out"):
-        sweep(release, out, "overlap")
+        sweep(release, tmp_path / out, "overlap")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -433,7 +396,6 @@ class Same(Retriever):
         words = set(query.split())
         return [self.weight * len(words & set(memory.text.split())) for memory in pool]
 """
-PROMISED = ("manifest.json", "rows.jsonl", "summary.json", "curve.csv")
 
 
 @pytest.fixture
@@ -450,17 +412,12 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
     return tmp_path
 
 
-BASE = {
-    "--retriever": "own=first_own:Same",
-    "--data": "release",
-    "--distractors": "4,9",
-    "--k": "1,3",
-}
+BASE = {"retriever": "own=first_own:Same", "data": "release", "distractors": "4,9", "k": "1,3"}
 
 
 def command(out: str | None, *flags: str, **changes: str) -> Result:
-    options = {**BASE, **{"--" + key.replace("_", "-"): value for key, value in changes.items()}}
-    words = [word for pair in options.items() for word in pair]
+    options = {**BASE, **changes}
+    words = [w for key, value in options.items() for w in ("--" + key.replace("_", "-"), value)]
     words += ["--out", out] if out else []
     return run(app, *words, *flags)
 
@@ -493,22 +450,18 @@ def change_code(place: Path) -> None:
     path.write_text(path.read_text().replace("self.weight * len", "2 * len"))
 
 
-def change_nothing(place: Path) -> None:
-    pass
-
-
 # What is changed, the options of the resuming sweep, and the words the named field must hold.
-CHANGES: dict[str, tuple[Callable[[Path], None], dict[str, str], list[str]]] = {
-    "another retriever": (change_nothing, {"retriever": "own=overlap"}, ["retrievers"]),
-    "another label": (change_nothing, {"retriever": "else=first_own:Same"}, ["retrievers"]),
-    "a setting": (change_nothing, {"set": "own.weight=2.5"}, ["retrievers", "settings.weight"]),
+CHANGES: dict[str, tuple[Callable[[Path], None] | None, dict[str, str], list[str]]] = {
+    "another retriever": (None, {"retriever": "own=overlap"}, ["retrievers"]),
+    "another label": (None, {"retriever": "else=first_own:Same"}, ["retrievers"]),
+    "a setting": (None, {"set": "own.weight=2.5"}, ["retrievers", "settings.weight"]),
     "code of the user's class": (change_code, {}, ["retrievers", "code"]),
     "a line of the data": (change_data, {}, ["data"]),
-    "the seed": (change_nothing, {"seed": "1"}, ["seed"]),
-    "the pool seeds": (change_nothing, {"pool_seeds": "0,1"}, ["pools.seeds"]),
-    "the sizes": (change_nothing, {"distractors": "4,10"}, ["pools.distractors"]),
-    "fewer queries": (change_nothing, {"limit": "5"}, ["data.queries"]),
-    "how pools are made": (change_nothing, {"pools": "as-released"}, ["pools.strategy"]),
+    "the seed": (None, {"seed": "1"}, ["seed"]),
+    "the pool seeds": (None, {"pool_seeds": "0,1"}, ["pools.seeds"]),
+    "the sizes": (None, {"distractors": "4,10"}, ["pools.distractors"]),
+    "fewer queries": (None, {"limit": "5"}, ["data.queries"]),
+    "how pools are made": (None, {"pools": "as-released"}, ["pools.strategy"]),
 }
 
 
@@ -519,7 +472,8 @@ def test_a_resume_under_other_settings_is_refused_naming_the_field(
     stop_half_way(place)
     kept = (place / "run" / "rows.jsonl").read_bytes()
     alter, options, words = CHANGES[change]
-    alter(place)
+    if alter:
+        alter(place)
     field = differing_field(command("run", "--resume", **options))
     for word in words:
         assert word in field
@@ -543,9 +497,7 @@ def test_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None:
     assert not (place / "run" / "rows.jsonl").read_bytes().endswith(b"\n")
     assert command("run", "--resume").exit_code == 0
     assert (place / "run" / "rows.jsonl").read_bytes() == rows
-    for name in PROMISED:
-        unbroken = (place / "unbroken" / "run" / name).read_bytes()
-        assert (place / "run" / name).read_bytes() == unbroken, name
+    assert_equal_runs(place / "unbroken" / "run", place / "run")
 
 
 def test_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -> None:

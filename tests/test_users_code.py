@@ -176,9 +176,7 @@ LATE = MINE.replace("from helper import worth", "import importlib").replace(
 )
 
 
-def test_a_module_loaded_while_scoring_is_recorded_and_refused_when_it_changed(
-    place: Path,
-) -> None:
+def test_a_module_loaded_while_scoring_is_recorded_and_refused_when_it_changed(place: Path) -> None:
     (place / "mine.py").write_text(LATE)
     recall(sweep(place, "--out", "run"))
     late = json.loads((place / "run" / "manifest.json").read_text())["late_code"]

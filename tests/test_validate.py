@@ -17,8 +17,9 @@ from recallbed.corpus import DataError, sample_root
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.validate import SHOWN, app, validate
-from tests.kit import ROOT, one_line_error, python, read_lines, run, write_lines
-from tests.test_tracks import INPUT, REFERENCE, edit, small_row, write_track
+from tests.kit import LFS, ROOT, one_line_error, python, read_lines, run, write_lines
+from tests.kit import edit_line as edit
+from tests.test_tracks import INPUT, REFERENCE, small_row, write_track
 
 # The table of the README of the public part of `dev`.
 README_ROWS = {
@@ -31,21 +32,17 @@ README_ROWS = {
     "task4_ability4": 55,
     "task4_ability5": 15,
 }
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
-
-
 command = partial(run, app)
 
 
 def as_json(*arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(command(*arguments, "--json").stdout)
+    result = command(*arguments, "--json")
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (2 if found["fault_count"] else 0)
     return found
 
 
-def shell(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user types it."""
-    words = ("-m", "recallbed.corpus.validate", *arguments)
-    return python(*words, cwd=ROOT, code=None, **environment)
+shell = partial(python, "-m", "recallbed.corpus.validate", cwd=ROOT)
 
 
 def per_track(report: dict[str, Any], key: str) -> dict[str, Any]:
@@ -227,7 +224,7 @@ PLANTED: list[tuple[str, str, Change, int, str]] = [
         2,
         "`input.queries` is empty",
     ),
-    ("task4_ability4", REFERENCE, lambda path: path.write_bytes(LFS) and None, 1, "Git LFS"),
+    ("task4_ability4", REFERENCE, lambda path: path.write_text(LFS) and None, 1, "Git LFS"),
 ]
 
 
@@ -236,18 +233,11 @@ def plant_all(root: Path) -> None:
         change(root / "dev" / track / file)
 
 
-def planted_prefixes(root: Path) -> list[tuple[str, str]]:
-    """For each planted fault the start of its line in the report, and words that stand in it."""
-    return [
-        (f"{root / 'dev' / track / file}:{line}: ", words)
-        for track, file, _, line, words in PLANTED
-    ]
-
-
 def assert_all_reported(faults: list[str], root: Path) -> None:
-    """Each planted fault is told once at its file and line; else only the partners of rows lost."""
+    """Each planted fault is reported once; else only the partners of rows that were lost."""
     rest = list(faults)
-    for start, words in planted_prefixes(root):
+    for track, file, _, number, words in PLANTED:
+        start = f"{root / 'dev' / track / file}:{number}: "
         found = [line for line in rest if line.startswith(start) and words in line]
         assert len(found) == 1, (start, words)
         rest.remove(found[0])
@@ -262,8 +252,7 @@ def assert_all_reported(faults: list[str], root: Path) -> None:
 def test_ten_planted_faults_are_all_reported_in_text(sample: Path) -> None:
     assert len({words for *_, words in PLANTED}) == len(PLANTED) == 10
     plant_all(sample)
-    result = shell(sample)
-    assert result.returncode == 2
+    result = shell(sample, code=2)
     assert "Traceback" not in result.stdout + result.stderr
     lines = result.stdout.splitlines()
     faults = [line.removeprefix("fault: ") for line in lines if line.startswith("fault: ")]
@@ -273,8 +262,7 @@ def test_ten_planted_faults_are_all_reported_in_text(sample: Path) -> None:
 
 def test_ten_planted_faults_are_all_reported_in_json(sample: Path) -> None:
     plant_all(sample)
-    result = shell(sample, "--json")
-    assert result.returncode == 2
+    result = shell(sample, "--json", code=2)
     assert result.stderr == ""
     report = json.loads(result.stdout)
     assert_all_reported(report["faults"], sample)
@@ -318,7 +306,7 @@ def assert_fault(root: Path, start: str, *words: str) -> None:
         assert word in line
 
 
-def test_a_gold_that_stands_twice_in_its_pool_is_a_fault(small: Path) -> None:
+def test_a_gold_that_occurs_twice_in_its_pool_is_a_fault(small: Path) -> None:
     path = small / "dev" / "task3" / "d100"
     edit(path / INPUT, 2, lambda row: row["input"]["candidate_memories"][9].update(value="text 1 "))
     assert_fault(small, f"{path / REFERENCE}:2: ", "2 times in its pool")
@@ -466,11 +454,8 @@ def test_several_splits_are_reported_apart(tmp_path: Path) -> None:
             write_lines(tmp_path / split / "task2" / file, [row])
     (tmp_path / "test" / "task2" / REFERENCE).unlink()
     report = as_json(tmp_path)
-    assert per_track(report, "with_gold") == {
-        "dev/task2": 1,
-        "test/task2": 0,
-        "validation/task2": 1,
-    }
+    found = per_track(report, "with_gold")
+    assert found == {"dev/task2": 1, "test/task2": 0, "validation/task2": 1}
 
 
 @pytest.mark.parametrize("what", ["nowhere", "empty", "track", "unrelated"])
@@ -511,11 +496,8 @@ def test_repaired_and_unusual_text_is_counted_with_places(tmp_path: Path) -> Non
     place = write_track(tmp_path / "dev", "task2", rows=8)
     lines = (place / INPUT).read_bytes().rstrip(b"\n").split(b"\n")
     lines[0] = b"\xef\xbb\xbf" + lines[0]
-    lines[1] = (
-        lines[1]
-        .replace(b"old asked", b"old \\u0000 asked")
-        .replace(b"new told", b"new \\u0000\\ud83d told")
-    )
+    lines[1] = lines[1].replace(b"old asked", b"old \\u0000 asked")
+    lines[1] = lines[1].replace(b"new told", b"new \\u0000\\ud83d told")
     lines[2] = lines[2].replace(b"old told", b"old\xe2\x80\xa8told")
     lines[3] = lines[3].replace(b"old told", b"old " + b"x" * 1_000_001) + b"\r"
     lines.insert(5, b"  ")
@@ -527,18 +509,10 @@ def test_repaired_and_unusual_text_is_counted_with_places(tmp_path: Path) -> Non
     assert report["fault_count"] == 0
     [track] = report["tracks"]
     assert track["rows"] == track["with_gold"] == 8
-    assert track["repaired"] == {
-        "NUL": 2,
-        "blank line": 1,
-        "byte order mark": 1,
-        "lone surrogate": 2,
-    }
+    repaired = {"NUL": 2, "blank line": 1, "byte order mark": 1, "lone surrogate": 2}
+    assert track["repaired"] == repaired
     other_ends = "U+0085, U+2028 or U+2029 inside a string"
-    assert track["unusual"] == {
-        "CRLF line end": 1,
-        other_ends: 1,
-        "line over 1,000,000 bytes": 1,
-    }
+    assert track["unusual"] == {"CRLF line end": 1, other_ends: 1, "line over 1,000,000 bytes": 1}
     # The reference of row 1 is read beside its input, so before the second line of the input.
     assert track["places"] == {
         "NUL": [f"{INPUT}:2"],
@@ -559,12 +533,8 @@ def test_repaired_and_unusual_text_is_counted_with_places(tmp_path: Path) -> Non
 def test_all_are_counted_and_the_first_five_places_are_kept(tmp_path: Path) -> None:
     place = write_track(tmp_path / "dev", "task1", rows=9)
     (place / REFERENCE).unlink()
-    raw = (
-        (place / INPUT)
-        .read_bytes()
-        .replace(b"first asked", b"first \\u0000")
-        .replace(b"second told", b"second \\u0000\\u0000")
-    )
+    raw = (place / INPUT).read_bytes().replace(b"first asked", b"first \\u0000")
+    raw = raw.replace(b"second told", b"second \\u0000\\u0000")
     (place / INPUT).write_bytes(raw.replace(b"\n", b"\r\n"))
     [track] = as_json(tmp_path)["tracks"]
     assert track["repaired"] == {"NUL": 27}
@@ -597,7 +567,7 @@ def test_repairs_keep_counts_places_and_what_is_only_seen_apart() -> None:
 
 def test_the_report_is_on_stdout_and_stderr_is_empty(small: Path) -> None:
     result = shell(small)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stderr == ""
     assert result.stdout.splitlines()[-1] == "8 tracks, 24 rows, 0 faults"
 
 
@@ -607,7 +577,7 @@ def test_names_of_fields_may_hold_what_cannot_be_encoded(small: Path) -> None:
     path.write_text(path.read_text("utf-8").replace('"input"', '"\\ud83d": 1, "input"', 1), "utf-8")
     for more in ((), ("--json",)):
         result = shell(small, *more)
-        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stderr == ""
     assert json.loads(result.stdout)["tracks"][0]["fields"]["\ud83d"] == 1
 
 
@@ -618,11 +588,10 @@ def test_a_terminal_that_cannot_show_an_id_gets_its_escape(small: Path) -> None:
             number,
             lambda row: row.update(benchmark_id="thé 喝茶 \U0001f375"),
         )
-    result = shell(small, PYTHONIOENCODING="ascii")
-    assert result.returncode == 2
+    result = shell(small, code=2, PYTHONIOENCODING="ascii")
     assert result.stderr == ""
     assert "`th\\xe9 \\u559d\\u8336 \\U0001f375` appears twice" in result.stdout
-    packed = shell(small, "--json", PYTHONIOENCODING="ascii")
+    packed = shell(small, "--json", code=2, PYTHONIOENCODING="ascii")
     assert any("`thé 喝茶 \U0001f375`" in line for line in json.loads(packed.stdout)["faults"])
 
 
@@ -637,10 +606,10 @@ def test_a_reader_that_stops_reading_gets_no_traceback(sample: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    told = process.stderr.read()
+    shown = process.stderr.read()
     process.stderr.close()
     process.wait(timeout=300)
-    assert b"Traceback" not in told
+    assert b"Traceback" not in shown
 
 
 def test_validate_raises_only_where_there_is_nothing_to_read(tmp_path: Path) -> None:

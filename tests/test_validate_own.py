@@ -3,31 +3,16 @@
 import codecs
 import gzip
 import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recallbed.corpus.validate import SHOWN, app
-from tests.kit import ROOT, one_line_error, read_lines, run, write_lines
-from tests.test_tracks import INPUT, REFERENCE, edit, write_track
-
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
-
-
-command = partial(run, app)
-
-
-def as_json(*arguments: object) -> dict[str, Any]:
-    result = command(*arguments, "--json")
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    found: dict[str, Any] = json.loads(result.stdout)
-    assert result.exit_code == (2 if found["fault_count"] else 0)
-    return found
+from recallbed.corpus.validate import SHOWN
+from tests.kit import LFS, ROOT, one_line_error, python, read_lines, run, write_lines
+from tests.kit import edit_line as edit
+from tests.test_tracks import INPUT, REFERENCE, write_track
+from tests.test_validate import as_json, command
 
 
 def small(gold: Any = 0, **more: Any) -> dict[str, Any]:
@@ -100,7 +85,7 @@ def test_every_faulty_line_is_named_and_the_others_are_counted(own: Path) -> Non
     assert result.stdout.splitlines()[-1] == "1 tracks, 2 rows, 10 faults"
 
 
-def test_what_is_repaired_is_told_with_its_place(own: Path) -> None:
+def test_what_is_repaired_is_reported_with_its_place(own: Path) -> None:
     rows = [small(), small(query="a \u2028 b"), small(memories=["x"])]
     text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\r\n\r\n"
     text = text.replace('"x"', r'"\ud83d", "\u0000"')
@@ -129,7 +114,7 @@ def test_gz_is_read_like_the_plain_file(own: Path, tmp_path: Path) -> None:
     [
         (b"", ": the file is empty"),
         (b"\n\n", ": the file is empty"),
-        (LFS, ":1: this is a Git LFS pointer"),
+        (LFS.encode(), ":1: this is a Git LFS pointer"),
     ],
 )
 def test_files_of_nothing_are_a_fault(own: Path, raw: bytes, said: str) -> None:
@@ -156,17 +141,10 @@ def test_faults_without_end_are_counted_and_the_first_shown(own: Path) -> None:
 
 def test_as_a_user_types_it_in_a_terminal_without_unicode(own: Path) -> None:
     write_lines(own, [small(id="茶"), small(id="茶")])
-    words = [sys.executable, "-m", "recallbed.corpus.validate", str(own)]
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        timeout=60,
-    )
-    assert done.returncode == 2
-    assert done.stderr == b""
-    assert b"my.jsonl:2: id `\\u8336` already appears on line 1" in done.stdout
+    words = ("-m", "recallbed.corpus.validate", own)
+    done = python(*words, cwd=ROOT, code=2, PYTHONIOENCODING="ascii")
+    assert done.stderr == ""
+    assert "my.jsonl:2: id `\\u8336` already appears on line 1" in done.stdout
 
 
 def test_the_texts_of_a_field_name_cannot_break_the_report(own: Path) -> None:
