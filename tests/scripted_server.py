@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,8 +57,27 @@ class Call:
         return (self.body.get("response_format") or {}).get("type")
 
 
+@dataclass(frozen=True)
+class ToolCalls:
+    """An answer that calls tools: their names, each with its arguments."""
+
+    calls: tuple[tuple[str, JSON], ...]
+
+    def message(self) -> dict[str, JSON]:
+        return {
+            "tool_calls": [
+                {
+                    "id": f"call_{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments)},
+                }
+                for number, (name, arguments) in enumerate(self.calls, start=1)
+            ]
+        }
+
+
 Answer = Callable[[Call], JSON]
-"""What a perfect model answers, as a JSON value or a bare string."""
+"""What a perfect model answers, as a JSON value, a bare string or `ToolCalls`."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,8 @@ class ScriptedServer:
     retry_after: str = "0"
     count: Callable[[Call, str], tuple[int, int]] | None = None
     """Tells the tokens of a prompt and its reply; without it, a made-up number and words."""
+    embed: Callable[[str], list[float]] | None = None
+    """Answers requests for embeddings; without it there are none."""
     calls: list[Call] = field(default_factory=list)
     url: str = ""
     most_at_once: int = 0
@@ -147,6 +169,8 @@ def _in_lists(value: JSON, change: Callable[[list[Any]], list[Any]]) -> JSON:
 def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
     """The completion of a behaviour that answers with 200."""
     answer = server.answer(call)
+    if isinstance(answer, ToolCalls):
+        return completion(None, finish="tool_calls", **answer.message())
     text = _text(answer)
     wrong = _text(_in_lists(answer, lambda items: items[::-1]))
     if behaviour == "perfect" or behaviour.startswith(("429", "500", "cut once")):
@@ -198,6 +222,19 @@ def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
     raise ValueError(f"no behaviour `{behaviour}`")
 
 
+def _embeddings(embed: Callable[[str], list[float]], body: JSON) -> JSON:
+    """A reply with the embedding of each text, as numbers or as the base64 that clients ask for."""
+    given = body["input"]
+    found: list[JSON] = [embed(text) for text in ([given] if isinstance(given, str) else given)]
+    if body.get("encoding_format") == "base64":
+        found = [b64encode(struct.pack(f"<{len(one)}f", *one)).decode() for one in found]
+    data = [
+        {"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(found)
+    ]
+    usage = {"prompt_tokens": len(found), "total_tokens": len(found)}
+    return {"object": "list", "model": "scripted", "data": data, "usage": usage}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Else a body waits 40 ms for the client to acknowledge the headers.
@@ -225,6 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
         told = call.headers.get("authorization", "")
         if script.key is not None and told != f"Bearer {script.key}":
             return self._error(401, f"Incorrect API key provided: {told.removeprefix('Bearer ')}")
+        if script.embed and call.path.endswith("/embeddings"):
+            return self._send(200, json.dumps(_embeddings(script.embed, call.body)).encode())
         if not call.path.endswith("/chat/completions"):
             return self._error(404, f"nothing at {call.path}")
         if call.wants in script.refuses:

@@ -1,55 +1,76 @@
-"""Worker of Mem0 (mem0ai 1.x and 2.x), with its vector store in the folder and no network.
+"""Worker of Mem0 (mem0ai 1.x and 2.x): Qdrant, SQLite and, with a graph, Kuzu in the folder."""
 
-Runs in the environment of the system, not in ours.
-"""
-
+import concurrent.futures
 import importlib.metadata
 import os
+from collections.abc import Callable
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
-from serve import serve
+from serve import repeat_ids, serve
 
-DATE = "2026-01-01"  # stands for today in prompts, so that a reply cache answers tomorrow too
 ALL = 1_000_000  # Mem0 lists 100 or 20 memories by default
 VERSION = importlib.metadata.version("mem0ai")
 OLDER = VERSION.startswith("1.")
 
-# Read when Mem0 is imported. Its home folder would be made in the user's.
+# Both are read when Mem0 is imported.
 os.environ["MEM0_TELEMETRY"] = "False"
-os.environ.setdefault("MEM0_DIR", os.path.join(os.environ.get("HOME", "."), "mem0"))
+os.environ["MEM0_DIR"] = os.path.join(os.environ["HOME"], "mem0")
+repeat_ids("")
 
 
-def fix_dates() -> None:
-    """Replace today's date in the prompts of the installed version."""
+def dated_prompts() -> Callable[[str], None]:
+    """Return a function that sets the date in the prompts of the installed version.
+
+    Mem0 1.x writes today's date into them when it is imported, 2.x at each call.
+    """
     import mem0.configs.prompts as prompts
     import mem0.memory.utils as utils
 
     today = datetime.now().strftime("%Y-%m-%d")
-    for name, text in list(vars(prompts).items()):
-        if isinstance(text, str) and today in text:
-            for module in (prompts, utils):
-                if hasattr(module, name):
-                    setattr(module, name, text.replace(today, DATE))
-    if hasattr(prompts, "_resolve_dates"):
-        resolve = prompts._resolve_dates
+    dated = [
+        (module, name, text)
+        for module in (prompts, utils)
+        for name, text in vars(module).items()
+        if isinstance(text, str) and f"date is {today}" in text
+    ]
+    resolve = getattr(prompts, "_resolve_dates", None)
 
-        def fixed(current_date: Any = None, observation_date: Any = None) -> Any:
-            return resolve(current_date or DATE, observation_date)
+    def set_date(day: str) -> None:
+        for module, name, text in dated:
+            setattr(module, name, text.replace(today, day))
+        if resolve:
+            prompts._resolve_dates = lambda current=None, seen=None: resolve(current or day, seen)
 
-        prompts._resolve_dates = fixed
+    return set_date
+
+
+class OneThread(concurrent.futures.ThreadPoolExecutor):
+    """Does one thing after the other, in the order in which they are given."""
+
+    def __init__(self, max_workers: int = 1) -> None:
+        super().__init__(max_workers=1)
+
+
+def work_in_order() -> None:
+    """Let Mem0 fill its vector store and its graph one after the other, so that runs are equal."""
+    import mem0.memory.main as main
+
+    futures = SimpleNamespace(**vars(concurrent.futures))
+    futures.ThreadPoolExecutor = OneThread
+    main.concurrent = SimpleNamespace(futures=futures)
 
 
 class Mem0Worker:
     """The operations of the protocol over `mem0.Memory`."""
 
-    def __init__(self) -> None:
-        self.memory: Any = None
-        self.user = ""
+    memory: Any = None
+    user = ""
 
     def open(
         self, folder: str, user: str, base_url: str, api_key: str, settings: dict[str, Any]
-    ) -> dict[str, Any]:
+    ) -> None:
         from mem0 import Memory
 
         self.close()
@@ -59,11 +80,11 @@ class Mem0Worker:
         config: dict[str, Any] = {
             "llm": {
                 "provider": "openai",
-                "config": {**server, "model": "m", "temperature": 0.0, "max_tokens": 4096},
+                "config": {**server, "model": "chat", "temperature": 0.0, "max_tokens": 4096},
             },
             "embedder": {
                 "provider": "openai",
-                "config": {**server, "model": "e", "embedding_dims": 384},
+                "config": {**server, "model": "embedder", "embedding_dims": 384},
             },
             "vector_store": {
                 "provider": "qdrant",
@@ -75,16 +96,12 @@ class Mem0Worker:
             graph = {"db": os.path.join(folder, "graph")}
             config["graph_store"] = {"provider": settings["graph"], "config": graph}
         self.memory = Memory.from_config(config)
-        return {}
-
-    def reset(self) -> dict[str, Any]:
-        self.memory.delete_all(user_id=self.user)
-        return {}
 
     def load(self, items: list[dict[str, Any]]) -> dict[str, Any]:
         # With a graph each item would take three calls of the model, whatever `infer` says.
         graph = getattr(self.memory, "enable_graph", False)
         self.memory.enable_graph = False
+        repeat_ids(f"{self.user} load {len(self.list()['memories'])}")
         try:
             return {"ids": [self._put(item["text"]) for item in items]}
         finally:
@@ -95,10 +112,11 @@ class Mem0Worker:
         done = self.memory.add(message, user_id=self.user, infer=False)
         return str(done["results"][0]["id"])
 
-    def ingest(self, turns: list[dict[str, Any]], time: str | None = None) -> dict[str, Any]:
+    def ingest(self, turns: list[dict[str, Any]], time: str) -> None:
+        set_date(time[:10])
+        repeat_ids(f"{self.user} {time}")
         messages = [{"role": turn["role"], "content": turn["text"]} for turn in turns]
         self.memory.add(messages, user_id=self.user)
-        return {}
 
     def list(self) -> dict[str, Any]:
         found = (
@@ -108,35 +126,36 @@ class Mem0Worker:
         )
         rows = sorted(found["results"], key=lambda row: (row["created_at"], row["memory"]))
         memories = [{"id": row["id"], "text": row["memory"]} for row in rows]
-        return {"memories": memories, "context": sorted(_edges(found, "target"))}
+        return {"memories": memories, "context": sorted(_relations(found, "target"))}
 
     def search(self, query: str, k: int) -> dict[str, Any]:
+        user = {"user_id": self.user}
         found = (
-            self.memory.search(query, user_id=self.user, limit=k)
+            self.memory.search(query, **user, limit=k)
             if OLDER
-            else self.memory.search(query, filters={"user_id": self.user}, top_k=k, threshold=0.0)
+            else self.memory.search(query, filters=user, top_k=k, threshold=0.0)
         )
         hits = [
             {"id": row["id"], "text": row["memory"], "score": row["score"]}
             for row in found["results"]
         ]
-        return {"hits": hits, "context": sorted(_edges(found, "destination"))}
+        return {"hits": hits, "context": sorted(_relations(found, "destination"))}
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> None:
         if self.memory is not None:
             self.memory.close()
             self.memory.vector_store.client.close()
             self.memory = None
-        return {}
 
 
-def _edges(found: dict[str, Any], end: str) -> list[str]:
+def _relations(found: dict[str, Any], end: str) -> list[str]:
     """The relations of a graph as lines of text."""
     return [
-        f"{edge['source']} -- {edge['relationship']} -- {edge.get(end) or edge['destination']}"
+        f"{edge['source']} -- {edge['relationship']} -- {edge[end]}"
         for edge in found.get("relations", [])
     ]
 
 
-fix_dates()
+work_in_order()
+set_date = dated_prompts()
 serve(Mem0Worker(), system="mem0", version=VERSION)

@@ -1,0 +1,199 @@
+"""What a perfect model answers to the prompts of external systems, about a dog and a bicycle.
+
+The prompts are told apart by phrases of the versions that are installed, and the answers follow
+from the dialogue in the prompt, never from the order of the calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from functools import cache, partial
+from typing import Any
+
+from tests.scripted_server import Call, ToolCalls
+
+JSON = Any
+DOG, GREEN, RED = "Has a dog called Pepper", "Has a green bicycle", "Has a red bicycle"
+DIALOGUES = (
+    [
+        ("user", "my dog is called Pepper"),
+        ("assistant", "What a good name."),
+        ("user", "I bought a green bicycle"),
+        ("assistant", "Nice."),
+    ],
+    [("user", "my bicycle is red now"), ("assistant", "Red suits it.")],
+    [("user", "I sold my bicycle"), ("assistant", "Good.")],
+)
+
+
+def facts(dialogue: str) -> list[str]:
+    """Return what the user says about themselves."""
+    known = {"called Pepper": DOG, "a green bicycle": GREEN, "is red now": RED}
+    return [fact for words, fact in known.items() if words in dialogue]
+
+
+def sold(dialogue: str) -> bool:
+    return "I sold my bicycle" in dialogue
+
+
+@cache
+def _word(word: str) -> list[float]:
+    draw = random.Random(hashlib.sha256(word.encode()).digest())
+    return [draw.gauss(0, 1) for _ in range(384)]
+
+
+def embed(text: str) -> list[float]:
+    """Return a vector that is near those of texts with the same words; its length is 1."""
+    words = re.findall(r"\w+", text.lower()) or [""]
+    vector = [sum(column) for column in zip(*map(_word, words), strict=True)]
+    norm = sum(value**2 for value in vector) ** 0.5
+    return [value / norm for value in vector]
+
+
+def answer(call: Call) -> JSON:
+    """Return the answer to a prompt of any system here."""
+    texts = [str(message["content"] or "") for message in call.body["messages"]]
+    whole, last = "\n".join(texts), texts[-1]
+    tools = {tool["function"]["name"] for tool in call.body.get("tools") or []}
+    for asks, reply in (
+        ("PatchDoc" in tools or "Memory" in tools, langmem),
+        (bool(tools), mem0_graph),
+        (bool(schema_name(call)), partial(graphiti, schema_name(call))),
+        ("## New Messages" in last, mem0_additive),
+        ("smart memory manager" in whole, mem0_update),
+        ("Personal Information Organizer" in whole, mem0_facts),
+    ):
+        if asks:
+            return reply(whole, last, tools)
+    raise AssertionError(f"no answer to {whole[:2000]}")
+
+
+def schema_name(call: Call) -> str:
+    wanted = call.body.get("response_format") or {}
+    return str((wanted.get("json_schema") or {}).get("name") or "")
+
+
+# Mem0
+
+
+def mem0_facts(whole: str, last: str, tools: set[str]) -> JSON:
+    return {"facts": facts(last) + ["Sold the bicycle"] * sold(last)}
+
+
+def mem0_update(whole: str, last: str, tools: set[str]) -> JSON:
+    old = dict(re.findall(r"'id': '(\d+)', 'text': '([^']*)'", last))
+    found = []
+    new = last.rpartition("triple backticks")[2].split("```")[1]
+    bicycles = [number for number, text in old.items() if "bicycle" in text]
+    for fact in (DOG, GREEN, RED, "Sold the bicycle"):
+        if fact not in new:
+            continue
+        if fact in old.values():
+            event = {"id": next(n for n, text in old.items() if text == fact), "event": "NONE"}
+        elif "Sold" in fact:
+            found += [{"id": n, "text": old[n], "event": "DELETE"} for n in bicycles]
+            continue
+        elif "bicycle" in fact and bicycles:
+            event = {"id": bicycles[0], "event": "UPDATE", "old_memory": old[bicycles[0]]}
+        else:
+            event = {"id": str(len(old) + len(found)), "event": "ADD"}
+        found.append({**event, "text": fact})
+    return {"memory": found}
+
+
+def mem0_additive(whole: str, last: str, tools: set[str]) -> JSON:
+    new = last.partition("## New Messages")[2].partition("##")[0]
+    return {"memory": [{"text": fact, "attributed_to": "user"} for fact in facts(new)]}
+
+
+def mem0_graph(whole: str, last: str, tools: set[str]) -> JSON:
+    things = {"Pepper": "dog", "bicycle": "thing"}
+    if "extract_entities" in tools:
+        named = [{"entity": name, "entity_type": kind} for name, kind in things.items()]
+        entities = [one for one in named if one["entity"] in last]
+        return ToolCalls(
+            (
+                (
+                    "extract_entities",
+                    {"entities": [*entities, {"entity": "ann", "entity_type": "person"}]},
+                ),
+            )
+        )
+    if "establish_relationships" in tools:
+        edges = [
+            {"source": "ann", "relationship": relation, "destination": thing}
+            for fact, relation, thing in (
+                (DOG, "has_dog", "Pepper"),
+                (GREEN, "has_green", "bicycle"),
+                (RED, "has_red", "bicycle"),
+            )
+            if fact in facts(last)
+        ]
+        return ToolCalls((("establish_relationships", {"entities": edges}),))
+    old = {"has_green": "is red now", "has_red": "I sold my bicycle"}
+    for relation, words in old.items():
+        if f"-- {relation} --" in last and words in last:
+            edge = {"source": "ann", "relationship": relation, "destination": "bicycle"}
+            return ToolCalls((("delete_graph_memory", edge),))
+    return ToolCalls((("noop", {}),)) if "noop" in tools else "nothing"
+
+
+# LangMem
+
+
+def langmem(whole: str, last: str, tools: set[str]) -> JSON:
+    said = whole.partition("<session_")[2].partition("</session_")[0]
+    old = re.findall(r"<instance id=(\S+) .*?>\s*(.*?)\s*</instance>", whole, re.S)
+    bicycles = [number for number, text in old if "bicycle" in text]
+    calls: list[tuple[str, JSON]] = []
+    for fact in facts(said):
+        if "bicycle" in fact and bicycles:
+            patch = {"op": "replace", "path": "/content", "value": fact}
+            edit = {"json_doc_id": bicycles[0], "planned_edits": "colour", "patches": [patch]}
+            calls.append(("PatchDoc", edit))
+        else:
+            calls.append(("Memory", {"content": fact}))
+    if sold(said):
+        calls += [("RemoveDoc", {"json_doc_id": number}) for number in bicycles]
+    return ToolCalls(tuple(calls)) if calls else "nothing"
+
+
+# Graphiti
+
+
+def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
+    current = re.split("<CURRENT[ _]MESSAGES?>", last)[-1]
+    if schema == "ExtractedEntities":
+        named = [name for name in ("user", "Pepper", "bicycle") if name in current]
+        entity = {"entity_type_id": 0, "episode_indices": [0]}
+        return {"extracted_entities": [{"name": name, **entity} for name in named]}
+    if schema == "ExtractedEdges":
+        new = [*facts(current), *(["Sold the bicycle"] * sold(current))]
+        return {
+            "edges": [
+                {
+                    "source_entity_name": "user",
+                    "target_entity_name": "Pepper" if fact == DOG else "bicycle",
+                    "relation_type": "HAS",
+                    "fact": fact,
+                    "episode_indices": [0],
+                }
+                for fact in new
+            ]
+        }
+    if schema == "EdgeDuplicate":
+        old, _, new = last.partition("<NEW FACT>")
+        numbers = re.findall(r"'idx': (\d+), 'fact': '([^']*)'", old)
+        other = [int(number) for number, text in numbers if "bicycle" in text]
+        return {"duplicate_facts": [], "contradicted_facts": other if "bicycle" in new else []}
+    if schema.endswith("EdgeTimestamps"):
+        day = re.search(r"\d{4}-\d\d-\d\d", last.partition("<REFERENCE TIME>")[2])
+        time = {"valid_at": f"{day[0]}T00:00:00Z" if day else None, "invalid_at": None}
+        return {"timestamps": [time]} if schema.startswith("Batch") else time
+    if schema == "NodeResolutions":
+        return {"entity_resolutions": []}
+    if schema == "SummarizedEntities":
+        return {"summaries": []}
+    raise AssertionError(f"no answer to the schema {schema}: {last[:2000]}")
