@@ -16,6 +16,7 @@ from tests.scripted_server import Call, ToolCalls
 
 JSON = Any
 DOG, GREEN, RED = "Has a dog called Pepper", "Has a green bicycle", "Has a red bicycle"
+SOLD = "Sold the bicycle"
 DIALOGUES = (
     [
         ("user", "my dog is called Pepper"),
@@ -60,7 +61,10 @@ def answer(call: Call) -> JSON:
     for asks, reply in (
         ("PatchDoc" in tools or "Memory" in tools, langmem),
         (bool(tools), mem0_graph),
+        ("structured analysis" in last or "memory evolution agent" in last, a_mem),
         (bool(schema_name(call)), partial(graphiti, schema_name(call))),
+        (any(phrase in whole for phrase in MEMORYOS), memoryos),
+        ("memory list" in last, memos),
         ("## New Messages" in last, mem0_additive),
         ("smart memory manager" in whole, mem0_update),
         ("Personal Information Organizer" in whole, mem0_facts),
@@ -79,7 +83,7 @@ def schema_name(call: Call) -> str:
 
 
 def mem0_facts(whole: str, last: str, tools: set[str]) -> JSON:
-    return {"facts": facts(last) + ["Sold the bicycle"] * sold(last)}
+    return {"facts": facts(last) + [SOLD] * sold(last)}
 
 
 def mem0_update(whole: str, last: str, tools: set[str]) -> JSON:
@@ -87,7 +91,7 @@ def mem0_update(whole: str, last: str, tools: set[str]) -> JSON:
     found = []
     new = last.rpartition("triple backticks")[2].split("```")[1]
     bicycles = [number for number, text in old.items() if "bicycle" in text]
-    for fact in (DOG, GREEN, RED, "Sold the bicycle"):
+    for fact in (DOG, GREEN, RED, SOLD):
         if fact not in new:
             continue
         if fact in old.values():
@@ -170,7 +174,7 @@ def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
         entity = {"entity_type_id": 0, "episode_indices": [0]}
         return {"extracted_entities": [{"name": name, **entity} for name in named]}
     if schema == "ExtractedEdges":
-        new = [*facts(current), *(["Sold the bicycle"] * sold(current))]
+        new = [*facts(current), *([SOLD] * sold(current))]
         return {
             "edges": [
                 {
@@ -197,3 +201,60 @@ def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
     if schema == "SummarizedEntities":
         return {"summaries": []}
     raise AssertionError(f"no answer to the schema {schema}: {last[:2000]}")
+
+
+# MemoryOS
+
+MEMORYOS = (
+    "continuity detector",
+    "meta-summary updater",
+    "analyzing dialogue topics",
+    "keyword extraction",
+    "preference analysis",
+    "knowledge extraction assistant",
+)
+
+
+def memoryos(whole: str, last: str, tools: set[str]) -> JSON:
+    if "continuity detector" in whole:
+        return "false"
+    if "meta-summary updater" in whole:
+        return "A chat about things."
+    if "analyzing dialogue topics" in whole:
+        return [{"theme": "things", "keywords": ["dog", "bicycle"], "content": "Things they have."}]
+    if "keyword extraction" in whole:
+        return "dog, bicycle"
+    if "preference analysis" in whole:
+        return "Animal Concern ( High ): has a dog."
+    new = [*facts(last), *([SOLD] * sold(last))]
+    private = "\n".join(f"- {fact}" for fact in new) or "None"
+    return f"【User Private Data】\n{private}\n\n【Assistant Knowledge】\n- Replies politely"
+
+
+# MemOS
+
+
+def memos(whole: str, last: str, tools: set[str]) -> JSON:
+    said = last.rpartition("Conversation:")[2]
+    new = [*facts(said), *([SOLD] * sold(said))]
+    kind = {"memory_type": "LongTermMemory", "tags": ["things"]}
+    return {"memory list": [{"key": fact, "value": fact, **kind} for fact in new], "summary": ""}
+
+
+# A-Mem
+
+
+def a_mem(whole: str, last: str, tools: set[str]) -> JSON:
+    if "memory evolution agent" not in last:
+        return {"keywords": ["things"], "context": "Things they have.", "tags": ["personal"]}
+    neighbours = re.findall(r"memory_id:(\S+)", last)
+    new = last.partition("content:")[2].partition("keywords:")[0]
+    changes = "bicycle" in new
+    return {
+        "should_evolve": changes,
+        "actions": ["strengthen", "update_neighbor"] if changes else [],
+        "suggested_connections": neighbours[:1] if changes else [],
+        "tags_to_update": ["bicycle"] if changes else [],
+        "new_context_neighborhood": ["Things."] * len(neighbours),
+        "new_tags_neighborhood": [["things"]] * len(neighbours),
+    }

@@ -70,6 +70,27 @@ _LISTED = (
         "mem0.txt",
         settings=(("graph", "kuzu"),),
     ),
+    ExternalSpec("a-mem", "A-Mem: linked notes of turns", "MIT", "a_mem.py", "a-mem", "a-mem.txt"),
+    ExternalSpec(
+        "memoryos",
+        "MemoryOS: three levels of memory and a profile",
+        "MIT",
+        "memoryos.py",
+        "memoryos-pro",
+        "memoryos.txt",
+    ),
+    ExternalSpec(
+        "memos", "MemOS: general text memory", "Apache-2.0", "memos.py", "MemoryOS", "memos.txt"
+    ),
+    ExternalSpec("langmem", "LangMem", "MIT", "langmem.py", "langmem", "langmem.txt"),
+    ExternalSpec(
+        "graphiti",
+        "Graphiti, a graph with times, in Kuzu",
+        "Apache-2.0 and MIT",
+        "graphiti.py",
+        "graphiti-core",
+        "graphiti.txt",
+    ),
 )
 EXTERNAL: Mapping[str, ExternalSpec] = {spec.name: spec for spec in _LISTED}
 

@@ -51,7 +51,6 @@ class GraphitiWorker:
         server = {"api_key": api_key, "base_url": base_url}
         path = os.path.join(folder, "graph")
         is_new = not os.path.exists(path)
-        self.user = user
         self.driver = KuzuDriver(db=path)
         self.driver._database = GROUP  # Graphiti reads it, and this driver does not set it
         chat = LLMConfig(**server, model="chat", small_model="chat", temperature=0.0)
@@ -71,7 +70,7 @@ class GraphitiWorker:
         from graphiti_core.edges import EntityEdge
         from graphiti_core.nodes import EntityNode
 
-        repeat_ids(f"{self.user} load {len(self._edges())}")
+        repeat_ids(repr((items, self.list())))
         embedder = self.graph.embedder
         nodes = wait(EntityNode.get_by_group_ids(self.driver, [GROUP]))
         node = next((one for one in nodes if one.name == "user"), None)
@@ -99,7 +98,7 @@ class GraphitiWorker:
     def ingest(self, turns: list[dict[str, Any]], time: str) -> None:
         from graphiti_core.nodes import EpisodeType
 
-        repeat_ids(f"{self.user} {time}")
+        repeat_ids(repr((time, turns, self.list())))
         episode = self.graph.add_episode(
             name=f"dialogue {time}",
             episode_body="\n".join(f"{turn['role']}: {turn['text']}" for turn in turns),

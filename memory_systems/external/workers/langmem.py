@@ -9,6 +9,7 @@ from typing import Any
 from serve import repeat_ids, serve
 
 ALL = 1_000_000
+SPACE = ("memories", "user")  # a folder holds one user
 repeat_ids("")
 os.environ["LANGSMITH_TRACING"] = "false"
 
@@ -34,13 +35,12 @@ class LangMemWorker:
             )
             return [one.embedding for one in given.data]
 
-        self.user, self.space = user, ("memories", user)
         self.store = InMemoryStore(
             index={"dims": 384, "embed": embed, "fields": ["content.content"]}
         )
         self.manager = create_memory_store_manager(
             ChatOpenAI(model="chat", base_url=base_url, api_key=api_key, temperature=0),
-            namespace=self.space,
+            namespace=SPACE,
             store=self.store,
             enable_inserts=True,
             enable_deletes=True,
@@ -49,26 +49,27 @@ class LangMemWorker:
         if os.path.exists(self.file):
             with open(self.file, encoding="utf-8") as stream:
                 for key, value in json.load(stream):
-                    self.store.put(self.space, key, value)
+                    self.store.put(SPACE, key, value)
 
     def load(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        repeat_ids(f"{self.user} load {len(self._items())}")
+        repeat_ids(repr((items, self.list())))
         ids = [str(uuid.uuid4()) for _ in items]
         for key, item in zip(ids, items, strict=True):
             value = {"kind": "Memory", "content": {"content": item["text"]}}
-            self.store.put(self.space, key, value)
+            self.store.put(SPACE, key, value)
         return {"ids": ids}
 
     def ingest(self, turns: list[dict[str, Any]], time: str) -> None:
-        repeat_ids(f"{self.user} {time}")
+        repeat_ids(repr((time, turns, self.list())))
         messages = [{"role": turn["role"], "content": turn["text"]} for turn in turns]
-        self.manager.invoke({"messages": messages})
+        # One thing after the other, so that two runs store in the same order.
+        self.manager.invoke({"messages": messages}, config={"max_concurrency": 1})
 
     def list(self) -> dict[str, Any]:
         return {"memories": [{"id": item.key, "text": text_of(item)} for item in self._items()]}
 
     def search(self, query: str, k: int) -> dict[str, Any]:
-        found = self.store.search(self.space, query=query, limit=k)
+        found = self.store.search(SPACE, query=query, limit=k)
         hits = [{"id": item.key, "text": text_of(item), "score": item.score} for item in found]
         return {"hits": hits}
 
@@ -80,7 +81,7 @@ class LangMemWorker:
 
     def _items(self) -> Any:
         """All memories, oldest first."""
-        return self.store.search(self.space, limit=ALL)
+        return self.store.search(SPACE, limit=ALL)
 
 
 def text_of(item: Any) -> str:

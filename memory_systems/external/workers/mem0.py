@@ -10,6 +10,7 @@ from typing import Any
 
 from serve import repeat_ids, serve
 
+USER = "user"  # a folder holds one user; the name is in prompts
 ALL = 1_000_000  # Mem0 lists 100 or 20 memories by default
 VERSION = importlib.metadata.version("mem0ai")
 OLDER = VERSION.startswith("1.")
@@ -66,7 +67,6 @@ class Mem0Worker:
     """The operations of the protocol over `mem0.Memory`."""
 
     memory: Any = None
-    user = ""
 
     def open(
         self, folder: str, user: str, base_url: str, api_key: str, settings: dict[str, Any]
@@ -74,7 +74,6 @@ class Mem0Worker:
         from mem0 import Memory
 
         self.close()
-        self.user = user
         server = {"api_key": api_key, "openai_base_url": base_url}
         store = {"path": os.path.join(folder, "qdrant"), "on_disk": True}
         config: dict[str, Any] = {
@@ -101,7 +100,7 @@ class Mem0Worker:
         # With a graph each item would take three calls of the model, whatever `infer` says.
         graph = getattr(self.memory, "enable_graph", False)
         self.memory.enable_graph = False
-        repeat_ids(f"{self.user} load {len(self.list()['memories'])}")
+        repeat_ids(repr((items, self.list())))
         try:
             return {"ids": [self._put(item["text"]) for item in items]}
         finally:
@@ -109,27 +108,27 @@ class Mem0Worker:
 
     def _put(self, text: str) -> str:
         message = [{"role": "user", "content": text}]
-        done = self.memory.add(message, user_id=self.user, infer=False)
+        done = self.memory.add(message, user_id=USER, infer=False)
         return str(done["results"][0]["id"])
 
     def ingest(self, turns: list[dict[str, Any]], time: str) -> None:
         set_date(time[:10])
-        repeat_ids(f"{self.user} {time}")
+        repeat_ids(repr((time, turns, self.list())))
         messages = [{"role": turn["role"], "content": turn["text"]} for turn in turns]
-        self.memory.add(messages, user_id=self.user)
+        self.memory.add(messages, user_id=USER)
 
     def list(self) -> dict[str, Any]:
         found = (
-            self.memory.get_all(user_id=self.user, limit=ALL)
+            self.memory.get_all(user_id=USER, limit=ALL)
             if OLDER
-            else self.memory.get_all(filters={"user_id": self.user}, top_k=ALL)
+            else self.memory.get_all(filters={"user_id": USER}, top_k=ALL)
         )
         rows = sorted(found["results"], key=lambda row: (row["created_at"], row["memory"]))
         memories = [{"id": row["id"], "text": row["memory"]} for row in rows]
         return {"memories": memories, "context": sorted(_relations(found, "target"))}
 
     def search(self, query: str, k: int) -> dict[str, Any]:
-        user = {"user_id": self.user}
+        user = {"user_id": USER}
         found = (
             self.memory.search(query, **user, limit=k)
             if OLDER

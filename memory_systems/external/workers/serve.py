@@ -7,6 +7,7 @@ of the reach of all that it imports, and so is the network.
 """
 
 import errno
+import hashlib
 import importlib.util
 import ipaddress
 import json
@@ -18,6 +19,7 @@ import socket
 import sys
 import threading
 import traceback
+import uuid
 from typing import Any, TextIO
 
 PROTOCOL = 1
@@ -28,6 +30,8 @@ requests: TextIO
 replies: TextIO
 refused: list[str] = []
 """Hosts that the system tried to reach since the last reply."""
+ids_lock = threading.Lock()
+ids_made = ("", 0)
 
 
 def main(path: str) -> None:
@@ -180,6 +184,28 @@ def run_worker(path: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["worker"] = module
     spec.loader.exec_module(module)
+
+
+def repeat_ids(seed: str) -> None:
+    """Let uuid.uuid4 return ids that depend on `seed` and on how many were made since this call.
+
+    Systems put random ids into prompts, which then are never found in a cache of replies. Call it
+    before the system is imported, then at each operation that stores something, with a seed of all
+    that the operation depends on: the same seed for another state of the store could give an id
+    that the store holds.
+    """
+    global ids_made
+    with ids_lock:
+        ids_made = (seed, 0)
+    uuid.uuid4 = repeated_id
+
+
+def repeated_id() -> uuid.UUID:
+    """Return the next id of the seed."""
+    global ids_made
+    with ids_lock:
+        ids_made = (ids_made[0], ids_made[1] + 1)
+        return uuid.UUID(bytes=hashlib.sha256(repr(ids_made).encode()).digest()[:16], version=4)
 
 
 def take_refused() -> dict[str, list[str]]:
