@@ -42,7 +42,7 @@ class GraphitiWorker:
         from graphiti_core.llm_client.config import LLMConfig
         from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 
-        class NoReranker(CrossEncoderClient):
+        class NoReranker(CrossEncoderClient):  # type: ignore[misc]
             """The search used here fuses ranks; the default one would ask a server."""
 
             async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
