@@ -5,38 +5,13 @@ here. Stand-ins take their places: the embedder asks the gateway, the others do 
 """
 
 import os
-import sys
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
-from serve import repeat_ids, serve
+from serve import GatewayEncoder, repeat_ids, serve, stand_in
 
 os.environ["ANONYMIZED_TELEMETRY"] = "False"
 repeat_ids("")
-
-
-class GatewayEncoder:
-    """What Chroma uses of SentenceTransformer."""
-
-    client: Any = None
-
-    def __init__(self, *names: str, **settings: Any) -> None:
-        pass
-
-    def encode(self, texts: list[str], **settings: Any) -> Any:
-        """Return one row of float32 for each text."""
-        import numpy
-
-        given = self.client.embeddings.create(model="embedder", input=list(texts))
-        return numpy.array([one.embedding for one in given.data], dtype=numpy.float32)
-
-
-def stand_in(name: str, **parts: Any) -> None:
-    """Let `import name` find a module that holds `parts`."""
-    module = ModuleType(name)
-    vars(module).update(parts)
-    sys.modules[name] = module
 
 
 stand_in("sentence_transformers", SentenceTransformer=GatewayEncoder)

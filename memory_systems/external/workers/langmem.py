@@ -66,11 +66,11 @@ class LangMemWorker:
         self.manager.invoke({"messages": messages}, config={"max_concurrency": 1})
 
     def list(self) -> dict[str, Any]:
-        return {"memories": [{"id": item.key, "text": text_of(item)} for item in self._items()]}
+        return {"memories": [{"id": item.key, "text": memory_text(item)} for item in self._items()]}
 
     def search(self, query: str, k: int) -> dict[str, Any]:
         found = self.store.search(SPACE, query=query, limit=k)
-        hits = [{"id": item.key, "text": text_of(item), "score": item.score} for item in found]
+        hits = [{"id": item.key, "text": memory_text(item), "score": item.score} for item in found]
         return {"hits": hits}
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class LangMemWorker:
         return self.store.search(SPACE, limit=ALL)
 
 
-def text_of(item: Any) -> str:
+def memory_text(item: Any) -> str:
     """The text of a memory: its `content`, unless a schema of another form is used."""
     content = item.value["content"]
     return str(content["content"]) if "content" in content else json.dumps(content)

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from serve import repeat_ids, serve
+from serve import OneThread, repeat_ids, serve
 
 USER = "user"  # a folder holds one user; the name is in prompts
 ALL = 1_000_000  # Mem0 lists 100 or 20 memories by default
@@ -45,13 +45,6 @@ def dated_prompts() -> Callable[[str], None]:
             prompts._resolve_dates = lambda current=None, seen=None: resolve(current or day, seen)
 
     return set_date
-
-
-class OneThread(concurrent.futures.ThreadPoolExecutor):
-    """Does one thing after the other, in the order in which they are given."""
-
-    def __init__(self, max_workers: int = 1) -> None:
-        super().__init__(max_workers=1)
 
 
 def work_in_order() -> None:

@@ -9,42 +9,17 @@ import hashlib
 import sys
 from collections import Counter
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
-from serve import repeat_ids, serve
+from serve import GatewayEncoder, OneThread, repeat_ids, serve, stand_in
 
 USER = "user"  # a folder holds one user
 FIRST = "2025-01-01 00:00:00"
 MOST = 1_000_000  # by default the oldest of more than 100 entries is dropped
-MODEL = "all-MiniLM-L6-v2"  # the package's own name of its embedder
 repeat_ids("")
 
 
-class OneThread(concurrent.futures.ThreadPoolExecutor):
-    """Does one thing after the other, in the order in which they are given."""
-
-    def __init__(self, max_workers: int = 1) -> None:
-        super().__init__(max_workers=1)
-
-
-class GatewayEncoder:
-    """What the package uses of SentenceTransformer."""
-
-    def __init__(self, name: str = MODEL, client: Any = None) -> None:
-        self.client = client
-
-    def encode(self, texts: list[str], convert_to_numpy: bool = True) -> Any:
-        """Return one row of float32 for each text."""
-        import numpy
-
-        given = self.client.embeddings.create(model="embedder", input=texts)
-        return numpy.array([one.embedding for one in given.data], dtype=numpy.float32)
-
-
-stand_in = ModuleType("sentence_transformers")
-setattr(stand_in, "SentenceTransformer", GatewayEncoder)  # noqa: B010
-sys.modules["sentence_transformers"] = stand_in
+stand_in("sentence_transformers", SentenceTransformer=GatewayEncoder)
 setattr(concurrent.futures, "ThreadPoolExecutor", OneThread)  # noqa: B010
 
 
@@ -64,8 +39,7 @@ class MemoryOSWorker:
         for name, module in list(sys.modules.items()):
             if name.startswith("memoryos.") and hasattr(module, "get_timestamp"):
                 setattr(module, "get_timestamp", lambda: self.time)  # noqa: B010
-        client = OpenAI(base_url=base_url, api_key=api_key)
-        utils._model_cache[MODEL] = GatewayEncoder(client=client)
+        GatewayEncoder.client = OpenAI(base_url=base_url, api_key=api_key)
         utils.clear_embedding_cache()
         self.memory = Memoryos(
             USER,

@@ -6,6 +6,7 @@ A worker file imports `serve` from `serve` and ends with a call of it. The proto
 of the reach of all that it imports, and so is the network.
 """
 
+import concurrent.futures
 import errno
 import hashlib
 import importlib.util
@@ -19,6 +20,7 @@ import socket
 import sys
 import threading
 import traceback
+import types
 import uuid
 from typing import Any, TextIO
 
@@ -206,6 +208,42 @@ def repeated_id() -> uuid.UUID:
     with ids_lock:
         ids_made = (ids_made[0], ids_made[1] + 1)
         return uuid.UUID(bytes=hashlib.sha256(repr(ids_made).encode()).digest()[:16], version=4)
+
+
+class OneThread(concurrent.futures.ThreadPoolExecutor):
+    """Does one thing after the other, in the order in which they are given.
+
+    It stands in for the pools of a system, so that two runs store and ask in the same order.
+    """
+
+    def __init__(self, *sizes: Any, **settings: Any) -> None:
+        super().__init__(max_workers=1)
+
+
+class GatewayEncoder:
+    """What systems use of SentenceTransformer, without torch: the gateway makes the embeddings.
+
+    `client` is the OpenAI client to ask; set it when a store is opened.
+    """
+
+    client: Any = None
+
+    def __init__(self, *names: Any, **settings: Any) -> None:
+        pass
+
+    def encode(self, texts: list[str], **settings: Any) -> Any:
+        """Return a numpy array with one row of float32 for each text."""
+        import numpy
+
+        given = self.client.embeddings.create(model="embedder", input=list(texts))
+        return numpy.array([one.embedding for one in given.data], dtype=numpy.float32)
+
+
+def stand_in(name: str, **parts: Any) -> None:
+    """Let `import name` find a module that holds only `parts`, for a package that is not needed."""
+    module = types.ModuleType(name)
+    vars(module).update(parts)
+    sys.modules[name] = module
 
 
 def take_refused() -> dict[str, list[str]]:
