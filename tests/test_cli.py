@@ -183,14 +183,7 @@ def test_the_table_is_on_stdout_and_notes_on_stderr(place: Path) -> None:
 def test_a_sweep_leaves_the_promised_files(place: Path) -> None:
     sweep("--retriever", "bm25", "--out", "run")
     found = {p.name for p in (place / "run").iterdir() if p.name[0] != "."}
-    assert found == {
-        "manifest.json",
-        "rows.jsonl",
-        "timings.jsonl",
-        "summary.json",
-        "curve.csv",
-        "curve.png",
-    }
+    assert found == {*kit.PROMISED, "timings.jsonl", "curve.png"}
     assert (place / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     metrics = [row["metric"] for row in csv.DictReader((place / "run" / "curve.csv").open())]
     assert metrics == ["R@1", "R@5", "R@10", "nDCG@1", "nDCG@5", "nDCG@10", "E[RR]"] * 2
@@ -243,20 +236,8 @@ def test_a_mistake_of_curves_is_one_line_and_exit_2(place: Path, mistake: str) -
 
 
 HEAVY = {
-    "faiss",
-    "matplotlib",
-    "nltk",
-    "numpy",
-    "openai",
-    "pandas",
-    "pydantic",
-    "pymilvus",
-    "rank_bm25",
-    "rich.progress",
-    "scipy",
-    "sentence_transformers",
-    "torch",
-    "transformers",
+    *("faiss", "matplotlib", "nltk", "numpy", "openai", "pandas", "pydantic", "pymilvus"),
+    *("rank_bm25", "rich.progress", "scipy", "sentence_transformers", "torch", "transformers"),
 }
 PRINT_MODULES = "import sys; {}; print('\\n'.join(sys.modules))"
 

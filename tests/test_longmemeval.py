@@ -163,7 +163,7 @@ def test_a_turn_is_gold_where_it_is_marked_in_an_answer_session(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("level", ["session", "turn"])
-def test_hard_57_a_session_id_that_stands_twice_is_two_memories(tmp_path: Path, level: str) -> None:
+def test_hard_57_a_repeated_session_id_is_two_memories(tmp_path: Path, level: str) -> None:
     found = converted(tmp_path, fixture(), level=level)
     twice = found["twice"]
     assert len(twice["memories"]) == (3 if level == "session" else 6)
@@ -408,15 +408,8 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
     pipe, out = tmp_path / "in.json", tmp_path / "out"
     out.mkdir()
     os.mkfifo(pipe)
-    command = [
-        sys.executable,
-        "-m",
-        "recallbed.corpus.convert",
-        "longmemeval",
-        pipe,
-        "--level",
-        "turn",
-    ]
+    command = [sys.executable, "-m", "recallbed.corpus.convert", "longmemeval", pipe]
+    command += ["--level", "turn"]
     with subprocess.Popen(
         [*command, "--out", out / "out.jsonl"], cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:
