@@ -1,4 +1,4 @@
-"""Scoring of memory lists (tasks 1 and 2): predictions, one-to-one pairs, and their figures."""
+"""Scoring of memory lists (tasks 1 and 2), and what became of a gold memory in task 4."""
 
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from memory_scoring.figures import SessionPairs, breakdown, figures

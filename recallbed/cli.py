@@ -62,6 +62,9 @@ COMMANDS: Mapping[str, Entry] = {
         "Task 4, use of memories in answers.",
     ),
     "compare": Entry("analysis.compare", "Compare two retrievers on the same pools."),
+    "waterfall": Entry(
+        "analysis.waterfall", "Show where the questions of task 4 lost their gold memory."
+    ),
     "curves": Entry("analysis.curves", "Draw recall against the number of distractors."),
     "frontier": Entry(
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."

@@ -12,6 +12,8 @@ from typing import Any
 from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.utilization import UtilizationJudge
+from memory_scoring.questions import UserQuestion
+from memory_scoring.run_answers import answers_identity
 from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.jsonl import Fields
 from recallbed.corpus.predictions import (
@@ -22,9 +24,7 @@ from recallbed.corpus.predictions import (
     match_predictions,
     read_prediction_file,
 )
-from recallbed.harness.fingerprint import short_hash
 from recallbed.harness.plan import Plan
-from task4.questions import UserQuestion
 
 JSON = Any
 
@@ -92,7 +92,7 @@ def judge_answers(
     `data` identifies the questions in the fingerprint.
     """
     texts = {one.name: answers[one.name].text for one in questions if one.name in answers}
-    about = {"data": data, "answers": {"count": len(texts), "hash": short_hash(texts)}}
+    about = {"data": data, "answers": answers_identity(texts)}
     return judge_all(options, "task4", about, partial(_work, options, questions, answers))
 
 

@@ -11,15 +11,13 @@ from analysis.metrics import Recall
 from analysis.statistics import Interval, mean_interval, rounded
 from judges.summary import JudgeSummary, rate
 from judges.verdicts import Judged, Verdict
+from memory_scoring.gold_search import KS, SAME_FROM, WAYS, GoldSearch, names_the_memory
+from memory_scoring.questions import DIMENSIONS, UserQuestion
 from memory_scoring.similarity import token_overlap
 from task4.answers import GivenAnswer
-from task4.gold_search import KS, SAME_FROM, WAYS, GoldSearch, names_the_memory
-from task4.questions import DIMENSIONS, UserQuestion
 
 JSON = Any
 GRADES = ("resonation", "expression", "reception")
-UNUSED = ("vra", "cf")
-"""Dimensions in which the memory must not be used: it is from fiction, or it is a limit."""
 
 
 @dataclass(frozen=True, slots=True)

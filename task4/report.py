@@ -9,14 +9,13 @@ from typing import Any
 
 from judges.options import JudgeOptions
 from judges.run import Verdicts
+from memory_scoring.gold_search import GoldSearch
+from memory_scoring.questions import UNUSED, Task4Rows, UserQuestion, questions_of, read_task4
+from memory_scoring.run_answers import read_run_answers
 from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.corpus.predictions import MatchCounts, Matching, describe_tallies
-from recallbed.errors import UserError
-from recallbed.harness.item_run import is_item_row
-from recallbed.harness.run_folder import ROWS, read_rows
 from task4.answers import GivenAnswer, judge_answers, match_answers, read_answers
 from task4.figures import (
-    UNUSED,
     DimensionVerdicts,
     MemoryUse,
     RetrievalFigures,
@@ -25,8 +24,6 @@ from task4.figures import (
     memory_use,
     retrieval_figures,
 )
-from task4.gold_search import GoldSearch, search_for_gold, stored_memories
-from task4.questions import Task4Rows, UserQuestion, questions_of, read_task4
 
 JSON = Any
 NO_JUDGE = "no judge was named: there are no verdicts (give --judge-model)"
@@ -72,29 +69,9 @@ def read_answered(
     matching = match_answers(file, questions)
     searches = None
     if source.is_dir():
-        searches = _searches(source / ROWS, {q.name: q for q in questions})
+        answers = read_run_answers(source, {question.name: question for question in questions})
+        searches = {name: one.search for name, one in answers.items() if one.search is not None}
     return AnsweredQuestions(rows, questions, matching, searches)
-
-
-def _searches(path: Path, questions: Mapping[str, UserQuestion]) -> dict[str, GoldSearch]:
-    found: dict[str, GoldSearch] = {}
-    rows, whole = read_rows(path, is_item_row, "a row of a run of task 4")
-    if whole < path.stat().st_size:
-        raise UserError(
-            f"{path}:{len(rows) + 1}: the row is cut short. Finish the run with --resume"
-        )
-    for row in rows:
-        if row["error"] is not None:
-            continue
-        memories = stored_memories(row["result"])
-        for one in row["result"]["responses"]:
-            question = questions.get(f"{row['item']} {one['query_id']}")
-            if question is not None and one["error"] is None:
-                hits = [position for position, _ in one["hits"]]
-                found[question.name] = search_for_gold(
-                    question.memory, question.row.history, memories, hits
-                )
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from memory_scoring.questions import read_task4
 from memory_systems.base import MemorySystem, SystemFailure
 from memory_systems.options import TaskOptions
 from memory_systems.run import Task, ingest_result, summarise_ingests
 from recallbed.corpus.records import MemoryItem, Query, Task4Row
-from task4.questions import read_task4
 
 JSON = Any
 SYSTEMS = {

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "indexes": GROUND,
     "retrievers": (*GROUND, *PURE, "indexes"),
     "memory_systems": RETRIEVAL,
-    "analysis": (*GROUND, "indexes"),
+    "analysis": (*GROUND, "indexes", "judges", "memory_scoring"),
     "analysis.metrics": (),
     "analysis.statistics": (),
     "judges": (*GROUND, *PURE, "indexes"),

@@ -13,6 +13,14 @@ from typing import Any
 import pytest
 
 from judges.verdicts import Grades, Judged
+from memory_scoring.gold_search import (
+    RunMemory,
+    mutual_overlap,
+    names_the_memory,
+    recognise,
+    search_for_gold,
+)
+from memory_scoring.questions import questions_of, read_task4
 from memory_systems.base import Response, SystemFailure
 from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.testing import Spy
@@ -21,14 +29,6 @@ from recallbed.corpus.records import Evidence, MemoryItem, Query, Task4Gold, Tas
 from task4 import run as run_command
 from task4 import score as score_command
 from task4.figures import dimension_verdicts
-from task4.gold_search import (
-    RunMemory,
-    mutual_overlap,
-    names_the_memory,
-    recognise,
-    search_for_gold,
-)
-from task4.questions import questions_of, read_task4
 from task4.utilization import gold_memories
 from tests import kit
 from tests.kit import one_line_error, read_lines, write_lines

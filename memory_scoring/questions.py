@@ -17,6 +17,8 @@ from recallbed.errors import DataError, UserError
 
 DIMENSIONS = ("pa", "pf_general", "pf_interaction", "vra", "cf", "ei_en", "ei_cn", "ei_other")
 """The paper's columns; `ei_other` is for other data, with questions in other languages."""
+UNUSED = ("vra", "cf")
+"""Dimensions in which the memory must not be used: it is from fiction, or it is a limit."""
 _EMOTIONAL = {"english": "ei_en", "chinese": "ei_cn"}
 
 

@@ -36,13 +36,15 @@ class GoldSearch:
     """How the gold memory was recognised in the store, None for not at all, and its best rank.
 
     `rank` counts from 1 among `hits` hits, None if none of them is the gold memory. No hits in a
-    store that is not empty: nothing was searched.
+    store that is not empty: nothing was searched. `newest` is the last position in the store at
+    which the gold memory was recognised, from 0.
     """
 
     by: str | None
     rank: int | None
     hits: int
     memories: int
+    newest: int | None = None
 
     @property
     def searched(self) -> bool:
@@ -77,7 +79,8 @@ def search_for_gold(
     by, positions = recognise(gold, history, memories)
     ranks = [rank for rank, hit in enumerate(hits, 1) if hit in positions]
     distinct = len({memory.text for memory in memories})
-    return GoldSearch(by, min(ranks, default=None), len(hits), distinct)
+    rank, newest = min(ranks, default=None), max(positions, default=None)
+    return GoldSearch(by, rank, len(hits), distinct, newest)
 
 
 def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bool:

@@ -1,0 +1,133 @@
+"""Run folders of all tasks and of judges: what each is, and the data that it was made on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from recallbed.corpus.layout import sample_root
+from recallbed.errors import UserError
+from recallbed.harness.run_folder import SUMMARY, read_manifest
+
+JSON = Any
+RunKind = Literal["sweep", "answers", "system", "verdicts"]
+SYSTEM_TASKS = ("task1", "task2", "task4")
+HASH = 32
+"""Digits of a data hash that cover the inputs, with references and without."""
+
+VerdictRuns = Annotated[
+    tuple[Path, ...],
+    typer.Option(
+        metavar="FOLDER",
+        help="Run folder of a judge's verdicts on the answers of a run. May be repeated.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run folder with a summary. `kind` says which command made it.
+
+    `task` is task1, task2, task3 or task4; of verdicts, the task of what was judged.
+    """
+
+    path: Path
+    kind: RunKind
+    task: str
+    fingerprint: Mapping[str, JSON]
+    summary: Mapping[str, JSON]
+
+    @property
+    def sample(self) -> bool:
+        """Whether it was made on the embedded sample."""
+        return bool(self.fingerprint["data"].get("sample"))
+
+    @property
+    def split(self) -> str:
+        """The split of the data."""
+        return str(self.fingerprint["data"]["split"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run, from which intervals are drawn."""
+        return int(self.fingerprint.get("seed", 0))
+
+    @property
+    def system(self) -> str:
+        """The memory system with its retriever and chat models, as tables name it."""
+        models = ", ".join(self.summary.get("chat_models") or ())
+        name = str(self.summary.get("system", self.fingerprint.get("system", {}).get("name")))
+        if name == "llm" and models:  # the plain model, as the paper names it
+            return models
+        label = str(self.fingerprint["retriever"]["label"])
+        return f"{name} over {label}{models and f', {models}'}"
+
+
+def open_finished(path: Path) -> FinishedRun:
+    """Return the finished run in `path`.
+
+    Raise UserError if it is not a run folder, not finished, or a run of another kind.
+    """
+    fingerprint = read_manifest(path)["fingerprint"]
+    kind, task = _kind(fingerprint)
+    if kind is None:
+        raise UserError(f"{path}: not a run of task 1, 2, 3 or 4, nor of a judge of their answers")
+    if kind != "verdicts" and not _has_data(fingerprint):
+        raise UserError(f"{path}: the manifest does not say which data the run was made on")
+    file = path / SUMMARY
+    try:
+        summary = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: the run is not finished. Finish it with --resume") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    if not isinstance(summary, dict):
+        raise UserError(f"{file}: not the summary of a run")
+    return FinishedRun(path, kind, task, fingerprint, summary)
+
+
+def _kind(fingerprint: Mapping[str, JSON]) -> tuple[RunKind | None, str]:
+    name = fingerprint.get("task")
+    task = name.partition(",")[0] if isinstance(name, str) else ""
+    if "judge" in fingerprint and task in (*SYSTEM_TASKS, "task3"):
+        return "verdicts", task
+    if task in SYSTEM_TASKS and name == task and "retriever" in fingerprint:
+        return "system", task
+    if "answer" in fingerprint and "pools" in fingerprint:
+        return "answers", "task3"
+    if "retrievers" in fingerprint and "pools" in fingerprint:
+        return "sweep", "task3"
+    return None, ""
+
+
+def _has_data(fingerprint: Mapping[str, JSON]) -> bool:
+    data = fingerprint.get("data")
+    return isinstance(data, dict) and isinstance(data.get("split"), str)
+
+
+def data_root(path: Path, made_on: Mapping[str, JSON], data: Path | None) -> Path:
+    """Return the folder of the data of the run in `path`: `data`, or the embedded sample.
+
+    `made_on` is the field `data` of its fingerprint. Raise UserError if it is other data, and
+    `data` is None.
+    """
+    if made_on.get("sample"):
+        return sample_root()
+    if data is None:
+        raise UserError(
+            f"{path}: this run is not of the embedded sample. Name its data with --data"
+        )
+    return data
+
+
+def other_data(path: Path, root: Path, split: str) -> UserError:
+    """Return the error for data with another hash than that of the run in `path`."""
+    return UserError(
+        f"{root}: split {split} is not the data that {path} was made on (another hash)."
+        " Name that data with --data"
+    )
