@@ -4,7 +4,7 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test quick cover lint curve docs docs-commands wheel-tests clean
+.PHONY: sweep test quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -34,6 +34,17 @@ lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# The real memory systems, each in an environment of its own. `make test` runs those it finds there.
+export RECALLBED_SYSTEMS ?= $(CURDIR)/$(VENV)/systems
+SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
+systems: $(VENV)/.test
+	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -v tests/test_systems.py
+
+# The small ones that CI tests.
+systems-ci: $(VENV)/.test
+	set -e; for name in mem0 langmem; do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
 
 # The picture of the README.
 curve: $(VENV)/.test

@@ -31,6 +31,9 @@ def install_system(
             metavar="PATH", help="Python of the environment. Default: this one if it fits."
         ),
     ] = None,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Keep an environment that is complete.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Install an external memory system in an environment of its own.
@@ -49,15 +52,16 @@ def install_system(
     from recallbed.harness.text_table import TextTable, print_tables
 
     if name is not None:
-        new = install(external_spec(name), python, source, note)
+        spec = external_spec(name)
+        new = (if_missing and installed(spec)) or install(spec, python, source, note)
         if as_json:
             say_json(json.dumps(asdict(new)))
         else:
             figures = f"{new.megabytes} MB in {new.seconds:.0f} s, checksum {new.checksum[:16]}"
             say(f"{name} {new.version}: {figures}")
         return
-    if source or python:
-        raise UserError("--source and --python need the name of a system")
+    if source or python or if_missing:
+        raise UserError("--source, --python and --if-missing need the name of a system")
     found = {spec.name: installed(spec) for spec in EXTERNAL.values()}
     if as_json:
         say_json(json.dumps({key: made and asdict(made) for key, made in found.items()}))

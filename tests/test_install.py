@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from memory_systems.external import catalogue
 from memory_systems.external.catalogue import EXTERNAL, ExternalSpec, Source
 from memory_systems.external.environments import environment_of, install, installed
 from memory_systems.install import app
@@ -48,7 +49,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExternalSpec:
 
 
 @pytest.mark.slow
-def test_an_environment_is_made_and_replaced(tiny: ExternalSpec, tmp_path: Path) -> None:
+def test_an_environment_is_made_and_replaced(
+    tiny: ExternalSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert installed(tiny) is None
     told: list[str] = []
     made = install(tiny, report=told.append)
@@ -60,6 +63,9 @@ def test_an_environment_is_made_and_replaced(tiny: ExternalSpec, tmp_path: Path)
     say = "import tiny; print(tiny.WORD)"
     assert subprocess.check_output([made.python, "-c", say], text=True) == "hello\n"
 
+    monkeypatch.setattr(catalogue, "EXTERNAL", {"tiny": tiny})
+    told_again = run_json(app, "tiny", "--if-missing")
+    assert (told_again["seconds"], told_again["checksum"]) == (made.seconds, made.checksum)
     again = install(tiny)
     assert again.checksum == made.checksum
     write_wheel(tmp_path / "wheels", "goodbye")  # the same version, other content
@@ -79,6 +85,7 @@ def test_an_environment_is_made_and_replaced(tiny: ExternalSpec, tmp_path: Path)
 def test_an_interrupted_installation_counts_for_nothing(tiny: ExternalSpec, tmp_path: Path) -> None:
     code = f"""
 import os, signal
+from memory_systems.external import catalogue
 from memory_systems.external.catalogue import ExternalSpec
 from memory_systems.external.environments import install
 def stop(line):
@@ -160,7 +167,9 @@ def test_a_python_that_does_not_fit(tiny: ExternalSpec, tmp_path: Path) -> None:
 
 def test_wrong_use_is_one_line(tiny: ExternalSpec) -> None:
     one_line_error(run(app, "nothing"), "nothing: no external system has this name", "mem0")
-    one_line_error(run(app, "--source", "a"), "--source and --python need the name of a system")
+    one_line_error(
+        run(app, "--source", "a"), "--source, --python and --if-missing need the name of a system"
+    )
     one_line_error(run(app, "mem0", "--source", "a"), "mem0 is installed from packages only")
 
 

@@ -62,8 +62,12 @@ LISTED = {
 }
 """What a system remembers after each of the dialogues."""
 ADDS_ONLY = {name for name, after in LISTED.items() if set(after[0]) < set(after[1])}
-CALLS = {"mem0": 2, "mem0g": 5, "mem0-2": 1, "memos": 1, "langmem": 1, "graphiti": 4}
-"""Calls of the model for a dialogue."""
+CALLS = {
+    **{"mem0": 2, "mem0g": 5, "mem0-2": 1, "a-mem": 7, "memoryos": 10, "memos": 1},
+    **{"langmem": 1, "graphiti": 4},
+}
+"""Calls of the model for the first dialogue."""
+SEARCH_CALLS = {"mem0g": 1, "memoryos": 1}
 
 
 @pytest.fixture(params=EXTERNAL.values(), ids=list(EXTERNAL))
