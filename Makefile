@@ -14,8 +14,9 @@ sweep: $(VENV)/.base
 TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 
 # All tests, on the real MiniLM weights: two files at a time, each on one thread.
+# The commands of the documentation are run by docs-commands.
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m 'not docs'
 
 # For the person who edits: something of every package in a minute, without model or network.
 QUICK = layout files item_run failures progress strict_json chat_anchor chat_fence nltk_functions \
