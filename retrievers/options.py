@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -74,12 +74,8 @@ class RetrieverOptions:
         """What the run offers its retrievers."""
         from retrievers.base import RunContext
 
-        def store() -> Path | None:
-            from indexes.embedding_store import choose_store
-
-            return choose_store(self.store)
-
-        return RunContext(seed, bank, store, self.max_memory, chats=chats)
+        # Workers get a copy of the context, so it holds no local function.
+        return RunContext(seed, bank, partial(_store, self.store), self.max_memory, chats=chats)
 
 
 @dataclass(frozen=True)
@@ -107,3 +103,9 @@ class OneRetrieverOptions(RetrieverOptions):
                 f"--label {self.label}: no retriever has it (labels: {', '.join(labels)})"
             )
         return self.label or labels[0]
+
+
+def _store(named: Path | None) -> Path | None:
+    from indexes.embedding_store import choose_store
+
+    return choose_store(named)
