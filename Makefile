@@ -4,7 +4,7 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
+.PHONY: sweep test test-docs quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -14,9 +14,13 @@ sweep: $(VENV)/.base
 TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 
 # All tests, on the real MiniLM weights: two files at a time, each on one thread.
-# The commands of the documentation are run by docs-commands.
+# The commands of the documentation are run by test-docs.
 test: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m 'not docs'
+
+# The commands of README.md and docs/ that are not slow, page by page.
+test-docs: $(VENV)/.test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m docs tests/test_docs.py
 
 # For the person who edits: something of every package in a minute, without model or network.
 QUICK = layout files item_run failures progress strict_json chat_anchor chat_fence nltk_functions \

@@ -105,7 +105,7 @@ class OneRetrieverOptions(RetrieverOptions):
         return self.label or labels[0]
 
 
-def _store(named: Path | None) -> Path | None:
+def _store(named: str | None) -> Path | None:
     from indexes.embedding_store import choose_store
 
     return choose_store(named)
