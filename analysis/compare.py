@@ -1,11 +1,14 @@
-"""Two retrievers on the same pools, query by query: `python -m analysis.compare RUN:A RUN:B`."""
+"""Two retrievers on the same pools, or two memory systems on the same rows, in pairs.
+
+`python -m analysis.compare RUN:A RUN:B` for sweeps, `RUN RUN` for runs of tasks 1, 2 and 4.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,8 +16,9 @@ from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.rows import SweepRow
 from analysis.runs import Run, read_run
 from analysis.statistics import Paired, p_text, paired
+from analysis.task_runs import FinishedRun, VerdictRuns, data_root, is_system_run, open_finished
 from recallbed.corpus.dataset import load_dataset
-from recallbed.corpus.layout import sample_root
+from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.corpus.options import Data, OtherSplit
 from recallbed.errors import UserError
 from recallbed.harness.app import App
@@ -23,7 +27,11 @@ from recallbed.harness.options import AsJson, Ks
 from recallbed.harness.terminal import note, say_json
 from recallbed.harness.text_table import TextTable, print_tables
 
+if TYPE_CHECKING:
+    from analysis.compare_runs import RunComparison
+
 app = App()
+MEASURES = ("difference", "95 % interval", "wins", "ties", "losses", "p", "verdict")
 
 
 class Side(NamedTuple):
@@ -91,11 +99,8 @@ def queries_in_script(run: Run, data: Path | None, split: str | None, script: st
     except regex.error:
         raise UserError(f"--script {script}: not a Unicode script, such as Han or Latin") from None
     made_on = run.manifest["fingerprint"]["data"]
-    if data is None and not made_on["sample"]:
-        raise UserError(
-            f"{run.path}: this run is not of the embedded sample. Name its data with --data"
-        )
-    root, split = data or sample_root(), split or made_on["split"]
+    root = data or data_root(run.path, made_on, None)
+    split = split or made_on["split"]
     pools = run.manifest["fingerprint"]["pools"]
     released = pools["strategy"] == "released" and not made_on.get("own")
     found = load_dataset(root, split, tuple(pools["distractors"]) if released else ())
@@ -162,33 +167,55 @@ def comparison_table(a: Side, b: Side, results: Sequence[Comparison]) -> TextTab
     )
     if names[0] == names[1]:
         names = ["a", "b"]
-    verdicts = {"a is better": f"{names[0]} is better", "b is better": f"{names[1]} is better"}
     recall = all(type(result.metric) is Recall for result in results)
     table = TextTable(
         f"{'Recall@k of ' if recall else ''}{names[0]} and {names[1]}, paired by query",
-        [
-            *("distractors", "k" if recall else "metric", "n", *names, "difference"),
-            *("95 % interval", "wins", "ties", "losses", "p", "verdict"),
-        ],
+        ["distractors", "k" if recall else "metric", "n", *names, *MEASURES],
         keys=2,
         texts=("verdict",),
     )
     for result in results:
-        r, metric = result.paired, result.metric
-        interval = "-" if r.low is None else f"[{r.low:+.4f}, {r.high:+.4f}]"
+        metric = result.metric
         table.add(
             *(result.distractors, metric.name.removeprefix("R@") if recall else metric.name),
-            *(r.n, f"{r.a:.4f}", f"{r.b:.4f}", f"{r.difference:+.4f}", interval),
-            *(r.wins, r.ties, r.losses, p_text(r.p)),
-            verdicts.get(r.verdict or "", r.verdict or "-"),
+            *_cells(result.paired, names),
         )
     return table
+
+
+def run_table(
+    a: FinishedRun, b: FinishedRun, results: Sequence[RunComparison], unit: str
+) -> TextTable:
+    """Return the comparisons of two runs of a memory system, one line per figure and scale."""
+    names = [a.system, b.system] if a.system != b.system else [str(a.path), str(b.path)]
+    if names[0] == names[1]:
+        names = ["a", "b"]
+    table = TextTable(
+        f"Task {a.task[-1]}: {names[0]} and {names[1]}, paired by {unit[:-1]}",
+        ["figure", "scale", "n", *names, *MEASURES],
+        keys=2,
+        texts=("scale", "verdict"),
+    )
+    for result in results:
+        if result.paired is not None:
+            table.add(result.figure, result.scale, *_cells(result.paired, names))
+    return table
+
+
+def _cells(r: Paired, names: Sequence[str]) -> list[object]:
+    verdicts = {"a is better": f"{names[0]} is better", "b is better": f"{names[1]} is better"}
+    interval = "-" if r.low is None else f"[{r.low:+.4f}, {r.high:+.4f}]"
+    return [
+        *(r.n, f"{r.a:.4f}", f"{r.b:.4f}", f"{r.difference:+.4f}", interval),
+        *(r.wins, r.ties, r.losses, p_text(r.p)),
+        verdicts.get(r.verdict or "", r.verdict or "-"),
+    ]
 
 
 @app.command(
     examples=(
         "recallbed compare runs/a:bm25 runs/a:minilm",
-        "recallbed compare runs/a runs/b --k 1 --script Han",
+        "recallbed compare runs/mem0 runs/turns --verdicts runs/v1 --verdicts runs/v2",
     )
 )
 def main_command(
@@ -206,18 +233,30 @@ def main_command(
         str | None,
         typer.Option(metavar="NAME", help="Only queries without a letter of this script."),
     ] = None,
+    verdicts: VerdictRuns = (),
     data: Data = None,
     split: OtherSplit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two retrievers on the same pools.
+    """Compare two retrievers on the same pools, or two memory systems.
 
     Prints the paired difference of recall with its 95 % bootstrap interval over sessions, wins,
     ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
     fractions. Without two sessions, or if all differences are equal, there is no interval.
     --script and --not-script read the data of the run, which --data names unless it is the
     embedded sample; its split is that of the run.
+
+    Of runs of task 1, 2 or 4 on the same rows, the figures of each session or question are
+    compared: precision, recall and F1 by the matcher, or which gold memories were stored, found,
+    shown and used. --verdicts adds the figures of a judge who judged both.
     """
+    if is_system_run(a) or is_system_run(b):
+        if script or not_script or split:
+            raise UserError("--script, --not-script and --split concern runs of task 3")
+        _compare_systems(Path(a), Path(b), verdicts, data, as_json)
+        return
+    if verdicts:
+        raise UserError("--verdicts concerns runs of tasks 1, 2 and 4")
     if script and not_script:
         raise UserError("--script and --not-script exclude each other")
     chosen = script or not_script
@@ -235,6 +274,33 @@ def main_command(
     for size, count in left_out.items():
         note(f"{count} queries left out at {size} distractors: they failed on one side or both")
     for reason in dict.fromkeys(r.paired.reason for r in results if r.paired.reason):
+        note(f"no interval and no verdict: {reason}")
+
+
+def _compare_systems(
+    a: Path, b: Path, verdicts: Sequence[Path], data: Path | None, as_json: bool
+) -> None:
+    from analysis.compare_runs import UNITS, compare_runs
+    from analysis.verdict_runs import read_verdict_run
+
+    for path in (a, b):
+        if not is_system_run(str(path)):
+            raise UserError(f"{path}: not the folder of a run of task 1, 2 or 4, as the other is")
+    runs = open_finished(a), open_finished(b)
+    unit = UNITS[runs[0].task]
+    results = compare_runs(*runs, data, [read_verdict_run(path) for path in verdicts])
+    if as_json:
+        say_json(canonical([result.to_json() for result in results]))
+        return
+    print_tables([run_table(*runs, results, unit)])
+    if runs[0].sample:
+        note(SAMPLE_NOTE)
+    for result in results:
+        if result.unpaired:
+            why = "failed, not answered or not judged on one side or both"
+            note(f"{result.figure}, {result.scale}: {result.unpaired} {unit} left out: {why}")
+    reasons = (r.paired.reason for r in results if r.paired is not None and r.paired.reason)
+    for reason in dict.fromkeys(reasons):
         note(f"no interval and no verdict: {reason}")
 
 

@@ -91,6 +91,14 @@ def open_finished(path: Path) -> FinishedRun:
     return FinishedRun(path, kind, task, fingerprint, summary)
 
 
+def is_system_run(word: str) -> bool:
+    """Return whether `word` names the folder of a run of task 1, 2 or 4, finished or not."""
+    try:
+        return _kind(read_manifest(Path(word))["fingerprint"])[0] == "system"
+    except UserError:
+        return False
+
+
 def _kind(fingerprint: Mapping[str, JSON]) -> tuple[RunKind | None, str]:
     name = fingerprint.get("task")
     task = name.partition(",")[0] if isinstance(name, str) else ""

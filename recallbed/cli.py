@@ -61,7 +61,9 @@ COMMANDS: Mapping[str, Entry] = {
         },
         "Task 4, use of memories in answers.",
     ),
-    "compare": Entry("analysis.compare", "Compare two retrievers on the same pools."),
+    "compare": Entry(
+        "analysis.compare", "Compare two retrievers on the same pools, or two memory systems."
+    ),
     "waterfall": Entry(
         "analysis.waterfall", "Show where the questions of task 4 lost their gold memory."
     ),
