@@ -11,6 +11,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from analysis.item_predictions import OfficialRow, filled, is_item_run, official_rows
 from analysis.metrics import ranked
 from analysis.official import prediction_row
 from analysis.rows import TOP, SweepRow
@@ -150,14 +151,46 @@ def _own_row(material: Material, row: Task3Row, pool: Pool) -> dict[str, Any]:
 
 
 def export_predictions(
-    path: Path, data: Path | None, out: Path, tell: Callable[[str], None] = _ignore
+    path: Path,
+    data: Path | None,
+    out: Path,
+    tell: Callable[[str], None] = _ignore,
+    *,
+    fill_failed: bool = False,
 ) -> list[Path]:
-    """Write `LABEL.d<N>.predictions.jsonl`, official rows, from a run on released pools.
+    """Write the official rows of a run, one file per track, of a sweep per label and size.
 
-    Ties are broken as in `task3.predict` with the run's seed. Without kept scores, if all TOP
-    memories of a row tie, more may tie with them: the query gets no prediction, and `tell` one line
-    with their number. Raise UserError for a run on other pools, whose memories have no stored id.
+    A failed row is left out, or with `fill_failed` is a `filled_row`; without, `tell` gets one line
+    with their number. Ties of a sweep are broken as in `task3.predict` with the run's seed. Without
+    kept scores, if all TOP memories of a row tie, more may tie with them: such a row has failed.
+    Raise UserError for a sweep on pools that are not released, whose memories have no stored id.
     """
+    if is_item_run(path):
+        found = {
+            out / f"{track.replace('/', '.')}.predictions.jsonl": (track, rows)
+            for track, rows in official_rows(path).items()
+        }
+    else:
+        found = _official_sweep(path, data, out, tell)
+    failed = sum(row is None for _, rows in found.values() for _, row in rows)
+    if failed and not fill_failed:
+        total = sum(len(rows) for _, rows in found.values())
+        tell(
+            f"{failed} of {total} rows failed and are left out: the official scorer refuses such"
+            " files. Pass --fill-failed to write rows for them"
+        )
+    return _write(
+        out,
+        {
+            file: b"".join(map(encode_row, filled(track, rows, fill_failed=fill_failed)))
+            for file, (track, rows) in found.items()
+        },
+    )
+
+
+def _official_sweep(
+    path: Path, data: Path | None, out: Path, tell: Callable[[str], None]
+) -> dict[Path, tuple[str, list[OfficialRow]]]:
     run = read_run(path)
     if run.manifest["fingerprint"]["pools"]["strategy"] != "released":
         raise UserError(f"{path}: predictions name stored ids, so they need --pools released")
@@ -166,23 +199,25 @@ def export_predictions(
         size: {row.benchmark_id: row for row in file.rows}
         for size, file in material.data.released.items()
     }
-    files: dict[Path, bytes] = {}
+    files: dict[Path, tuple[str, list[OfficialRow]]] = {}
     cut = 0
     for cell, row, _, scores in _scored(run, material):
         file = out / f"{file_name(cell.label)}.d{cell.size}.predictions.jsonl"
-        files.setdefault(file, b"")
+        official = None
         if scores is not None and _cut_tie(scores):
             cut += 1
         elif scores is not None:
             given = by_id[cell.size][row.benchmark_id]
             seed = run.manifest["fingerprint"]["seed"]
-            files[file] += encode_row(prediction_row(cell.label, given, scores, seed)[0])
+            official = prediction_row(cell.label, given, scores, seed)[0]
+        rows = files.setdefault(file, (f"task3/d{cell.size}", []))[1]
+        rows.append((row.benchmark_id, official))
     if cut:
         tell(
             f"{path} has no scores.jsonl, and in {cut} rows all of the best {TOP} memories tie: no"
             " prediction for these. They need a sweep with --keep-scores"
         )
-    return _write(out, files)
+    return files
 
 
 def _scored(
@@ -300,25 +335,41 @@ def _write(out: Path, files: dict[Path, Any]) -> list[Path]:
 @app.command(
     examples=(
         "recallbed export runs/a --out trec",
-        "recallbed export runs/a --what pools --out pools --data release",
+        "recallbed export runs/a --what predictions --fill-failed --out official",
     )
 )
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run folder of a sweep; for predictions also of tasks 1 to 4."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")],
     what: Annotated[
         Literal["trec", "pools", "predictions"],
         typer.Option(help="TREC runs and qrels; pools for other systems; or official rows."),
     ] = "trec",
     data: Data = None,
+    fill_failed: Annotated[
+        bool,
+        typer.Option(
+            help="Write a row for each failed one, which the official scorer needs and our own"
+            " count as missing."
+        ),
+    ] = False,
 ) -> None:
     """Write a run as files that other tools read.
 
     Existing files are replaced. --data names the data of the sweep. A run without --keep-scores
-    has the best ten memories of each pool only.
+    has the best ten memories of each pool only. Predictions of task 4 are a file per ability.
     """
-    kinds = {"trec": export_trec, "pools": export_pools, "predictions": export_predictions}
-    say(*kinds[what](run, data, out, note))
+    if what == "predictions":
+        say(*export_predictions(run, data, out, note, fill_failed=fill_failed))
+        return
+    if fill_failed:
+        raise UserError("--fill-failed goes with --what predictions")
+    say(*{"trec": export_trec, "pools": export_pools}[what](run, data, out, note))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,13 @@ from recallbed.corpus.jsonl import new_digest
 from recallbed.corpus.material import Material, gather
 from recallbed.corpus.options import DataOptions, PoolOptions
 from recallbed.corpus.pools import Pool
-from recallbed.corpus.predictions import Prediction, Selection, meant_ids, read_selections
+from recallbed.corpus.predictions import (
+    NameLookup,
+    Prediction,
+    Selection,
+    meant_ids,
+    read_selections,
+)
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App
@@ -168,14 +174,16 @@ class _Predictions:
         self.given: dict[str, list[Prediction[Selection]]] = {}
         found = read_selections(path)
         self.sha256 = found.sha256
+        lookup = NameLookup(self.rows)
         for prediction in found.predictions:
-            if prediction.benchmark_id not in self.rows:
+            name = lookup.find(prediction.benchmark_id)
+            if name is None:
                 raise DataError(
                     f"`{prediction.benchmark_id}` is not a query of the data",
                     path=path,
                     line=prediction.line,
                 )
-            self.given.setdefault(prediction.benchmark_id, []).append(prediction)
+            self.given.setdefault(name, []).append(prediction)
 
     def scores(self, query: Task3Row, pool: Pool, memories: Sequence[Memory]) -> Found:
         given = self.given.get(query.benchmark_id, [])

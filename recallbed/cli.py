@@ -73,7 +73,9 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "export": Entry("analysis.export", "Write a run as files that other tools read."),
     "import": Entry("analysis.importing", "Import TREC runs or official predictions as a run."),
-    "validate": Entry("recallbed.corpus.validate", "Check every row of a release or data file."),
+    "validate": Entry(
+        "recallbed.corpus.validate", "Check every row of a release, a data file or predictions."
+    ),
     "convert": Entry("recallbed.corpus.convert", "Convert another benchmark to a data file."),
     "index": Entry(
         {

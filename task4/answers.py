@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from recallbed.corpus.predictions import (
     ANSWERED,
     NULL_OR_EMPTY,
     Matching,
+    NameLookup,
     PredictionFile,
     match_predictions,
     read_prediction_file,
@@ -40,24 +40,23 @@ class GivenAnswer:
 def read_answers(source: Path, questions: Sequence[UserQuestion]) -> PredictionFile[GivenAnswer]:
     """Read rows `{benchmark_id, responses: [{query_id, response, used_memory_fact}]}`.
 
-    `answer` is accepted for `response`, and so is a row of one question with these fields of its
-    own. Raise as `read_prediction_file` does.
+    `answer` is accepted for `response`. Official rows, which have the fields of one response and no
+    `query_id`, answer the first question of their row. Raise as `read_prediction_file` does.
     """
-    count = Counter(question.row.benchmark_id for question in questions)
-    only = {
-        question.row.benchmark_id: question.query.query_id
-        for question in questions
-        if count[question.row.benchmark_id] == 1
-    }
+    first: dict[str, str] = {}
+    for question in questions:
+        first.setdefault(question.row.benchmark_id, question.query.query_id)
+    lookup = NameLookup(first)
 
     def members(benchmark_id: str, row: Any, fields: Fields) -> Iterator[tuple[str, str, Any]]:
+        row_name = lookup.find(benchmark_id) or benchmark_id
         if "responses" not in row:
             query_id = fields.optional_text(row, "query_id")
-            name = only.get(benchmark_id, "") if query_id is None else query_id
-            yield f"{benchmark_id} {name}", "", row
+            name = first.get(row_name, "") if query_id is None else query_id
+            yield f"{row_name} {name.strip()}", "", row
             return
         for place, member in fields.objects(row, "responses"):
-            yield f"{benchmark_id} {fields.text(member, 'query_id', place)}", place, member
+            yield f"{row_name} {fields.text(member, 'query_id', place).strip()}", place, member
 
     return read_prediction_file(source, _answer, members)
 

@@ -14,6 +14,7 @@ from judges.verdicts import Judged, Verdict
 from memory_scoring.gold_search import KS, SAME_FROM, WAYS, GoldSearch, names_the_memory
 from memory_scoring.questions import DIMENSIONS, UserQuestion
 from memory_scoring.similarity import token_overlap
+from recallbed.corpus.predictions import Matching
 from task4.answers import GivenAnswer
 
 JSON = Any
@@ -232,3 +233,45 @@ def memory_use(questions: Sequence[UserQuestion], answers: Mapping[str, GivenAns
             answered, lambda q, answer: token_overlap(q.memory.text, answer.text) >= SAME_FROM
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """The proxy of AlpsBench's public scorer for one ability.
+
+    A row is grounded if its `used_memory_fact` equals, contains or is part of the selected memory.
+    A row that was not answered is not grounded. Of several questions of a row the first counts.
+    """
+
+    rows: int
+    answered: int
+    accuracy: float
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.4f} of {self.rows} rows, {self.answered} of them answered"
+
+
+def grounding(
+    questions: Sequence[UserQuestion], matching: Matching[GivenAnswer]
+) -> dict[str, Grounding]:
+    """Return the proxy by ability, as `ability1`."""
+    firsts: dict[str, UserQuestion] = {}
+    for question in questions:
+        firsts.setdefault(question.row.benchmark_id, question)
+    found: dict[str, Grounding] = {}
+    for ability in sorted({question.row.ability for question in firsts.values()}):
+        mine = [question for question in firsts.values() if question.row.ability == ability]
+        given = [(q.gold.selected.text, matching.of[q.name].value) for q in mine]
+        hits = sum(one is not None and is_grounded(one.used or "", gold) for gold, one in given)
+        answered = sum(one is not None and bool(one.text.strip()) for _, one in given)
+        found[f"ability{ability}"] = Grounding(len(mine), answered, hits / len(mine))
+    return found
+
+
+def is_grounded(used: str, gold: str) -> bool:
+    """Return whether one of two texts that are not blank contains the other.
+
+    In lower case, with runs of white space as one space.
+    """
+    one, other = (" ".join(text.lower().split()) for text in (used, gold))
+    return bool(one and other) and (one in other or other in one)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.statistics import rounded
 from judges.options import JudgeOptions
 from judges.run import Verdicts
 from memory_scoring.gold_search import GoldSearch
 from memory_scoring.questions import UNUSED, Task4Rows, UserQuestion, questions_of, read_task4
 from memory_scoring.run_answers import read_run_answers
 from recallbed.corpus.layout import SAMPLE_NOTE
-from recallbed.corpus.predictions import MatchCounts, Matching, describe_tallies
+from recallbed.corpus.predictions import MatchCounts, Matching, NameLookup, describe_tallies
 from task4.answers import GivenAnswer, judge_answers, match_answers, read_answers
 from task4.figures import (
     DimensionVerdicts,
+    Grounding,
     MemoryUse,
     RetrievalFigures,
     by_dimension,
     dimension_verdicts,
+    grounding,
     memory_use,
     retrieval_figures,
 )
@@ -63,7 +66,8 @@ def read_answered(
     questions = questions_of(rows.rows.values())
     file = read_answers(source, questions)
     if not list(abilities):
-        named = {prediction.benchmark_id for prediction in file.predictions}
+        lookup = NameLookup({q.row.benchmark_id for q in questions})
+        named = {lookup.find(prediction.benchmark_id) for prediction in file.predictions}
         answered = {q.row.ability for q in questions if q.row.benchmark_id in named}
         questions = [q for q in questions if q.row.ability in answered]
     matching = match_answers(file, questions)
@@ -114,6 +118,7 @@ class UtilizationReport:
     dimensions: Mapping[str, DimensionReport]
     retrieval: RetrievalFigures | None
     unused: Mapping[str, MemoryUse]
+    grounding: Mapping[str, Grounding]
     verdicts: Verdicts | None
 
     @property
@@ -140,6 +145,7 @@ class UtilizationReport:
             "dimensions": {name: one.to_json() for name, one in self.dimensions.items()},
             "retrieval": None if self.retrieval is None else self.retrieval.to_json(),
             "over_personalization": {name: one.to_json() for name, one in self.unused.items()},
+            "grounding_proxy": {name: rounded(asdict(one)) for name, one in self.grounding.items()},
             "judge": None if self.verdicts is None else dict(self.verdicts.facts),
             "missing": self.missing,
         }
@@ -158,6 +164,7 @@ class UtilizationReport:
             yield f"memory used although it must not be, {DIMENSION_NAMES[name]}"
             for key, found in use.shares.items():
                 yield f"  {key.replace('_', ' '):<24} {'-' if found is None else found}"
+        yield from (f"grounding proxy, {name}: {one}" for name, one in self.grounding.items())
         yield from self.answered.matching.unmatched_lines()
         yield from (f"missing: {what}" for what in self.missing)
 
@@ -193,5 +200,6 @@ def score_answered(
             for name, group in groups.items()
             if name in UNUSED
         },
+        grounding=grounding(answered.questions, matching),
         verdicts=verdicts,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from recallbed.corpus.contract import is_filled
 from recallbed.corpus.jsonl import Fields, new_digest, read_jsonl
 from recallbed.errors import DataError, UserError
 from recallbed.harness.input_text import clean_text
@@ -20,6 +21,7 @@ T = TypeVar("T")
 JSON = Any
 ANSWERED, NULL_OR_EMPTY, FAULTY = "answered", "null_or_empty", "faulty"
 REPEATED, MISSING = "repeated", "missing"
+FILLED_ROW = "row written for a failure: taken as missing"
 CAUSE_TEXTS = {
     ANSWERED: "answered",
     "correct": "correct",
@@ -122,7 +124,8 @@ def read_prediction_file(
     """Read every line that can be read, of a file or of a run folder's predictions.jsonl.
 
     `parse` makes the value of a member, given its fields and its place in the row. A DataError that
-    it raises makes the prediction faulty; one that `members` raises makes the line malformed.
+    it raises makes the prediction faulty; one that `members` raises makes the line malformed. A row
+    that was written for a failure (`contract.filled_row`) is counted, and gives no prediction.
     Raise DataError for a file that cannot be read at all, is empty or a Git LFS pointer, and
     UserError for a folder without predictions.jsonl.
     """
@@ -137,6 +140,9 @@ def read_prediction_file(
 
     for line, row in read_jsonl(path, file.repairs, file.digest, malformed):
         file.lines += 1
+        if is_filled(row):
+            file.repairs[FILLED_ROW] += 1
+            continue
         fields = Fields(path, line, file.repairs)
         try:
             benchmark_id = fields.text(row, "benchmark_id")
@@ -156,6 +162,31 @@ def read_prediction_file(
                 fault = str(error)
             file.predictions.append(Prediction(line, benchmark_id, name, value, fault))
     return file
+
+
+class NameLookup:
+    """Finds which of `names` an id means.
+
+    Case and surrounding white space do not count, as in the public scorer. If that makes different
+    names equal, these are found as they are written only.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._by_plain: dict[str, list[str]] = {}
+        for name in self._names:
+            self._by_plain.setdefault(_plain_id(name), []).append(name)
+
+    def find(self, given: str) -> str | None:
+        """Return the name that `given` means, None for none."""
+        if given in self._names:
+            return given
+        found = self._by_plain.get(_plain_id(given), [])
+        return found[0] if len(found) == 1 else None
+
+
+def _plain_id(name: str) -> str:
+    return name.strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +290,19 @@ def match_predictions(
     judge: Callable[[str, T], tuple[str, str]] = lambda name, value: (ANSWERED, ""),
     answers: tuple[str, ...] = (ANSWERED,),
 ) -> Matching[T]:
-    """Match predictions with questions (name -> line in model_input).
+    """Match predictions with questions (name -> line in model_input) by `NameLookup`.
 
     `judge` gives the cause of a question's only value, and its fault if there is one. Raise
     UserError if no question is answered.
     """
     given: dict[str, list[Prediction[T]]] = {name: [] for name in questions}
-    unknown = Tally()
+    unknown, lookup = Tally(), NameLookup(questions)
     for prediction in file.predictions:
-        if prediction.name in given:
-            given[prediction.name].append(prediction)
-        else:
+        name = lookup.find(prediction.name)
+        if name is None:
             unknown.add(prediction.line)
+        else:
+            given[name].append(prediction)
     matches: dict[str, Match[T]] = {}
     for name, rows in given.items():
         lines = tuple(row.line for row in rows)
@@ -285,7 +317,10 @@ def match_predictions(
     if not matching.values:
         counted = {**matching.counts().causes, **matching.unmatched}
         del counted[MISSING]
-        listed = "; ".join(f"{CAUSE_TEXTS[c]}: {t.count}" for c, t in counted.items() if t.count)
+        listed = "; ".join(
+            [f"{CAUSE_TEXTS[c]}: {t.count}" for c, t in counted.items() if t.count]
+            + [f"{what}: {count}" for what, count in file.repairs.items() if what == FILLED_ROW]
+        )
         first = next(
             (f"; {tally.first_faults[0]}" for tally in counted.values() if tally.faults), ""
         )
@@ -343,9 +378,5 @@ def meant_ids(selected: str, memory_ids: Collection[str]) -> frozenset[str]:
     Case and surrounding white space do not count, as in the public scorer. If that makes different
     ids of the pool equal, only the id as it is written counts.
     """
-    found = frozenset(name for name in memory_ids if _plain_id(name) == _plain_id(selected))
-    return found if len(found) < 2 else found & {selected}
-
-
-def _plain_id(name: str) -> str:
-    return name.strip().lower()
+    found = NameLookup(memory_ids).find(selected)
+    return frozenset(() if found is None else (found,))

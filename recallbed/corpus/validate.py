@@ -1,4 +1,4 @@
-"""Checking a whole release: `python -m recallbed.corpus.validate PATH`."""
+"""Checking a release or predictions: `python -m recallbed.corpus.validate PATH`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import typer
 
 from recallbed.corpus.custom import is_custom, read_custom
 from recallbed.corpus.jsonl import Repairs, find_jsonl
+from recallbed.corpus.options import DataOptions
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.stream import Track, stream
 from recallbed.corpus.tracks import track as track_called
 from recallbed.corpus.tracks import tracks_in
-from recallbed.errors import DataError
+from recallbed.errors import DataError, UserError
 from recallbed.harness.app import App
 from recallbed.harness.options import AsJson
 
@@ -241,19 +242,52 @@ def describe(report: Report) -> Iterator[str]:
     yield f"{len(report.tracks)} tracks, {rows} rows, {report.fault_count} faults"
 
 
-@app.command(examples=("recallbed validate release", "recallbed validate memories.jsonl --json"))
+@app.command(
+    examples=(
+        "recallbed validate release",
+        "recallbed validate task1.predictions.jsonl --predictions task1",
+    )
+)
 def command(
     path: Annotated[
-        Path, typer.Argument(help="A release, its benchmark_data, one split, or your own .jsonl.")
+        Path,
+        typer.Argument(
+            help="A release, its benchmark_data, one split, or your own .jsonl; with --predictions"
+            " a file of predictions or a run folder."
+        ),
     ],
+    *,
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACK",
+            help="Check official predictions of this track, such as task3/d100 or task4_ability1.",
+        ),
+    ] = None,
+    data_options: DataOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check every row of a release or data file.
+    """Check every row of a release, a data file or predictions.
 
-    Reports what was repaired and where. Exit code 2 if there is a fault.
+    Reports what was repaired and where. Exit code 2 if there is a fault. With --predictions: the
+    faults for which the official scorer refuses a file; --data, --split and --limit say what was
+    asked.
     """
+    from recallbed.corpus.contract import check_format
     from recallbed.harness.terminal import say, say_json
 
+    if predictions is not None:
+        asked = data_options
+        found = check_format(path, predictions, asked.data, asked.split, asked.limit)
+        if as_json:
+            say_json(json.dumps({**asdict(found), "file": str(found.file)}, indent=1))
+        else:
+            say(*found.lines())
+        if found.faults:
+            raise SystemExit(2)
+        return
+    if data_options != DataOptions():
+        raise UserError("--data, --split and --limit go with --predictions")
     report = validate(path)
     if as_json:
         # Names of fields come as they are, lone surrogates too, so nothing but ASCII is safe.

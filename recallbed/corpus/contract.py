@@ -1,0 +1,147 @@
+"""Official prediction rows of the four tasks: their keys, rows that stand for a failure, a check.
+
+The rules are those of AlpsBench's docs/prediction_contract.md: exactly these keys, one row for each
+row of model_input, the `benchmark_id` as it is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recallbed.corpus.inputs import read_inputs
+from recallbed.corpus.jsonl import read_jsonl
+from recallbed.corpus.records import Task3Row
+from recallbed.corpus.tracks import NAMES
+from recallbed.corpus.tracks import track as track_called
+from recallbed.errors import DataError, UserError
+from recallbed.harness.run_folder import PREDICTIONS
+
+JSON = Any
+FILLED = "recallbed:failed"
+"""Marks a row that was written for a failed one. It is a value, since more keys are refused."""
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "task1": (),
+    "task2": (),
+    "task3": ("answer", "reason", "selected_memory_id"),
+    "task4": ("answer", "used_memory_fact"),
+}
+"""Fields with text by task; tasks 1 and 2 have a list, `memory_items`, instead."""
+SHOWN = 20
+
+
+def filled_row(task: str, benchmark_id: str) -> dict[str, JSON]:
+    """Return the official row of a failed row of `task` (task1 to task4); it matches no gold."""
+    if not _TEXTS[task]:
+        # A memory, since an empty list may be a system's answer.
+        item = {"memory_id": FILLED, "type": "", "label": "", "value": ""}
+        return {"benchmark_id": benchmark_id, "memory_items": [item]}
+    marked = {"task3": "reason", "task4": "used_memory_fact"}[task]
+    texts = {key: FILLED if key == marked else "" for key in _TEXTS[task]}
+    return {"benchmark_id": benchmark_id, **texts}
+
+
+def is_filled(row: Mapping[str, JSON]) -> bool:
+    """Return whether a prediction row of any task was written by `filled_row`."""
+    name = row.get("benchmark_id")
+    return isinstance(name, str) and any(row == filled_row(task, name) for task in _TEXTS)
+
+
+@dataclass(slots=True)
+class FormatReport:
+    """What a file of predictions has: `faults` are those that the official scorer refuses.
+
+    `foreign` counts selected ids (task 3) that are not in the pool, which are only wrong.
+    """
+
+    file: Path
+    track: str
+    rows: int = 0
+    filled: int = 0
+    foreign: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Return the report as lines of text."""
+        yield from (f"fault: {fault}" for fault in self.faults[:SHOWN])
+        if len(self.faults) > SHOWN:
+            yield f"... and {len(self.faults) - SHOWN} more faults"
+        if self.foreign:
+            yield f"selected_memory_id is not in the pool: {self.foreign}"
+        yield (
+            f"{self.file}: {self.track}, rows {self.rows}, filled for failures {self.filled},"
+            f" faults {len(self.faults)}"
+        )
+
+
+def check_format(
+    source: Path, track: str, data: Path | None, split: str, limit: int | None = None
+) -> FormatReport:
+    """Check a file, or a run folder's predictions.jsonl, against the rows of `track` in a split.
+
+    `limit` asks for the first rows only. Raise UserError for an unknown track, and DataError for
+    faulty data and a file that cannot be read at all.
+    """
+    known = track_called(track)
+    if known is None:
+        raise UserError(f"--predictions {track}: choose one of {', '.join(NAMES)}")
+    inputs = read_inputs(data, split, known, limit)
+    task = track.partition("/")[0].partition("_")[0]
+    path = source / PREDICTIONS if source.is_dir() else source
+    report = FormatReport(path, track)
+    first: dict[str, int] = {}
+
+    def fault(error: DataError) -> None:
+        report.rows += 1
+        report.faults.append(str(error))
+
+    for line, row in read_jsonl(path, Counter(), on_fault=fault):
+        report.rows += 1
+        report.filled += is_filled(row)
+        report.faults += (f"{path}:{line}: {text}" for text in _faults(row, task))
+        name = row.get("benchmark_id")
+        if not isinstance(name, str):
+            continue
+        if name not in inputs.rows:
+            report.faults.append(f"{path}:{line}: `{name}` is not a benchmark_id of {track}")
+        elif first.setdefault(name, line) != line:
+            report.faults.append(f"{path}:{line}: `{name}` has a row on line {first[name]} too")
+        report.foreign += name in inputs.rows and _is_foreign(row, inputs.rows[name])
+    missing = [name for name in inputs.rows if name not in first]
+    if missing:
+        report.faults.append(
+            f"{path}: no row for {len(missing)} of {len(inputs.rows)}, the first is `{missing[0]}`"
+        )
+    return report
+
+
+def _faults(row: Mapping[str, JSON], task: str) -> Iterator[str]:
+    texts = ("benchmark_id", *_TEXTS[task])
+    keys = set(texts) | (set() if _TEXTS[task] else {"memory_items"})
+    if missing := sorted(keys - row.keys()):
+        yield f"without {_listed(missing)}"
+    if more := sorted(row.keys() - keys):
+        yield f"has {_listed(more)}, and {task} has {_listed(sorted(keys))} only"
+    for key in texts:
+        if key in row and not isinstance(row[key], str):
+            yield f"`{key}` must be a string"
+    items = row.get("memory_items", [])
+    if not _TEXTS[task] and not isinstance(items, list):
+        yield "`memory_items` must be a list"
+    elif not _TEXTS[task] and not all(isinstance(item, dict) for item in items):
+        yield "`memory_items` must hold objects"
+
+
+def _listed(keys: Collection[str]) -> str:
+    return ", ".join(f"`{key}`" for key in keys)
+
+
+def _is_foreign(row: Mapping[str, JSON], asked: Any) -> bool:
+    selected = row.get("selected_memory_id")
+    if not isinstance(asked, Task3Row) or not isinstance(selected, str) or not selected.strip():
+        return False
+    ids = {name.strip().lower() for name in asked.memory_ids}
+    return selected.strip().lower() not in ids
