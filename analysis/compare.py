@@ -16,8 +16,7 @@ from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.rows import SweepRow
 from analysis.runs import Run, read_run
 from analysis.statistics import Paired, p_text, paired
-from analysis.task_runs import FinishedRun, VerdictRuns, data_root, is_system_run, open_finished
-from recallbed.corpus.dataset import load_dataset
+from analysis.task_runs import FinishedRun, VerdictRuns, is_system_run, load_run_data, open_finished
 from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.corpus.options import Data, OtherSplit
 from recallbed.errors import UserError
@@ -98,17 +97,7 @@ def queries_in_script(run: Run, data: Path | None, split: str | None, script: st
         letter = regex.compile(rf"\p{{Script={script}}}")
     except regex.error:
         raise UserError(f"--script {script}: not a Unicode script, such as Han or Latin") from None
-    made_on = run.manifest["fingerprint"]["data"]
-    root = data or data_root(run.path, made_on, None)
-    split = split or made_on["split"]
-    pools = run.manifest["fingerprint"]["pools"]
-    released = pools["strategy"] == "released" and not made_on.get("own")
-    found = load_dataset(root, split, tuple(pools["distractors"]) if released else ())
-    if found.sha256 != made_on["sha256"]:
-        raise UserError(
-            f"{root}: split {split} is not the data that {run.path} was made on (another hash)."
-            " Name that data with --data and --split"
-        )
+    found = load_run_data(run.path, run.manifest["fingerprint"], data, split)
     return {
         row.benchmark_id
         for row in found.smallest.rows

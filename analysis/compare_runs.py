@@ -89,6 +89,6 @@ def _compared(one: RunFigure, other: RunFigure, unit: str) -> RunComparison:
     both = [name for name in one.values if name in other.values]
     result = None
     if both:
-        values = [{name: side.values[name] for name in both} for side in (one, other)]
-        result = paired(*values, one.sessions, one.seed)
+        first, second = ({name: side.values[name] for name in both} for side in (one, other))
+        result = paired(first, second, one.sessions, one.seed)
     return RunComparison(one.name, one.scale, result, len(one.sessions) - len(both))

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recallbed.corpus.layout import sample_root
 from recallbed.errors import UserError
 from recallbed.harness.run_folder import SUMMARY, read_manifest
+
+if TYPE_CHECKING:
+    from recallbed.corpus.dataset import Dataset
 
 JSON = Any
 RunKind = Literal["sweep", "answers", "system", "verdicts"]
@@ -104,7 +107,8 @@ def _kind(fingerprint: Mapping[str, JSON]) -> tuple[RunKind | None, str]:
     task = name.partition(",")[0] if isinstance(name, str) else ""
     if "judge" in fingerprint and task in (*SYSTEM_TASKS, "task3"):
         return "verdicts", task
-    if task in SYSTEM_TASKS and name == task and "retriever" in fingerprint:
+    retriever = fingerprint.get("retriever")
+    if name in SYSTEM_TASKS and isinstance(retriever, dict) and "label" in retriever:
         return "system", task
     if "answer" in fingerprint and "pools" in fingerprint:
         return "answers", "task3"
@@ -133,9 +137,29 @@ def data_root(path: Path, made_on: Mapping[str, JSON], data: Path | None) -> Pat
     return data
 
 
-def other_data(path: Path, root: Path, split: str) -> UserError:
+def load_run_data(
+    path: Path, fingerprint: Mapping[str, JSON], data: Path | None, split: str | None = None
+) -> Dataset:
+    """Return the data of a run of task 3, with the pools that it was released with.
+
+    `split` is that of the run by default. Raise DataError for faulty data, and UserError if it is
+    not what the run was made on.
+    """
+    from recallbed.corpus.dataset import load_dataset
+
+    made_on, pools = fingerprint["data"], fingerprint["pools"]
+    root = data_root(path, made_on, data)
+    split = split or made_on["split"]
+    released = pools["strategy"] == "released" and not made_on.get("own")
+    found = load_dataset(root, split, tuple(pools["distractors"]) if released else ())
+    if found.sha256 != made_on["sha256"]:
+        raise other_data(path, root, split, "--data and --split")
+    return found
+
+
+def other_data(path: Path, root: Path, split: str, options: str = "--data") -> UserError:
     """Return the error for data with another hash than that of the run in `path`."""
     return UserError(
         f"{root}: split {split} is not the data that {path} was made on (another hash)."
-        " Name that data with --data"
+        f" Name that data with {options}"
     )

@@ -165,7 +165,7 @@ def run_waterfall(traced: TracedRun) -> RunWaterfall:
     ),
 )
 def waterfall_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of task 4.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders of task 4.")],
     verdicts: VerdictRuns = (),
     data: Data = None,
     as_json: AsJson = False,

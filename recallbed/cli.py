@@ -64,6 +64,9 @@ COMMANDS: Mapping[str, Entry] = {
     "compare": Entry(
         "analysis.compare", "Compare two retrievers on the same pools, or two memory systems."
     ),
+    "paper-table": Entry(
+        "analysis.paper_table", "Make Table 2, 3 or 4 of the AlpsBench paper from finished runs."
+    ),
     "waterfall": Entry(
         "analysis.waterfall", "Show where the questions of task 4 lost their gold memory."
     ),

@@ -55,6 +55,17 @@ class TextTable:
         )
         return [*wrapped(self.title, width), *(line for part in parts for line in ("", *part))]
 
+    def markdown(self) -> list[str]:
+        """Return the title in bold and the table as lines of Markdown."""
+        columns = range(len(self.columns))
+        left = [i == 0 or self.columns[i] in self.texts for i in columns]
+        rule = ["---" if is_left else "---:" for is_left in left]
+        return [
+            f"**{self.title}**",
+            "",
+            *(_markdown_row(row) for row in (self.columns, rule, *self.rows)),
+        ]
+
     def _blocks(self, widths: Sequence[int], width: int | None) -> list[list[int]] | None:
         """The columns of each block; None if the keys leave no room for some column."""
         columns = range(len(self.columns))
@@ -128,6 +139,10 @@ def wrapped(text: str, width: int | None) -> list[str]:
         else:
             lines[-1] = word
     return lines
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _total(widths: Sequence[int], block: Sequence[int]) -> int:
