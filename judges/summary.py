@@ -125,6 +125,31 @@ def cohen_kappa(table: Floats) -> Floats:
     return _weighted(table, 1 - np.eye(levels))
 
 
+def margin_kappa(agreed: Floats, first: Floats, second: Floats) -> Floats:
+    """Return kappa from `agreed`, (...,), the share of equal ratings, and margins (..., levels).
+
+    Expected agreement is the sum over levels of the product of both raters' shares. If the margins
+    are over the items that both rated, this is Cohen's kappa; if they are over all that each rated,
+    Gwet's for missing ratings (De Raadt et al. 2019). Not defined if both give only one level.
+    """
+    totals = first.sum(-1) * second.sum(-1)
+    expected = _divided((first * second).sum(-1), totals)
+    return _divided(agreed - expected, 1 - expected)
+
+
+def krippendorff_alpha(disagreed: Floats, values: Floats) -> Floats:
+    """Return the nominal alpha, 1 - observed / expected disagreement (Krippendorff 2004).
+
+    Items with at least two ratings count. `disagreed`, (...,), sums over them the number of ordered
+    pairs of unequal ratings, divided by ratings - 1; `values`, (..., levels), counts their ratings.
+    Not defined if all ratings are equal.
+    """
+    n = values.sum(-1)
+    expected = _divided(n**2 - (values**2).sum(-1), n - 1)
+    found: Floats = 1 - _divided(disagreed, expected)
+    return found
+
+
 def quadratic_kappa(table: Floats, levels: Sequence[float]) -> Floats:
     """Return kappa, disagreement weighted by the squared distance of the levels (Cohen 1968)."""
     steps = np.asarray(levels, float)
@@ -163,6 +188,14 @@ def f1(table: Floats, positive: int) -> Floats:
     """
     given = table[..., positive, :].sum(-1) + table[..., :, positive].sum(-1)
     return _divided(2 * table[..., positive, positive], given)
+
+
+def pair_f1(both: Floats, first: Floats, second: Floats) -> Floats:
+    """Return 2 `both` / (`first` + `second`), for two sets and their intersection.
+
+    Not defined if both are empty.
+    """
+    return _divided(2 * both, first + second)
 
 
 def _divided(above: Floats, below: Floats) -> Floats:

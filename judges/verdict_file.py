@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from recallbed.errors import DataError
 
-Kind = Literal["binary", "grade"]
+Kind = Literal["binary", "grade", "nominal", "pairs"]
+PairSet = frozenset[tuple[str, str]]
+Label = int | str | PairSet
 _LABELS = {
     **dict.fromkeys(("true", "yes", "correct", "pass", "1"), 1),
     **dict.fromkeys(("false", "no", "incorrect", "fail", "0"), 0),
@@ -24,12 +26,12 @@ SHOWN = 5
 class VerdictFile:
     """Verdicts by item: `labels` has the usable ones, `unjudged` the causes of the others.
 
-    A label is 0 or 1, or a grade. `unreadable` holds the first rows with a value that is neither
-    a verdict nor null. `clusters` holds the group of each item, if requested.
+    A label is 0 or 1, a grade, a text, or a set of pairs. `unreadable` holds the first rows with a
+    value that is neither a verdict nor null. `clusters` holds the group of each item, if requested.
     """
 
     path: Path
-    labels: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
     unjudged: dict[str, str] = field(default_factory=dict)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     clusters: dict[str, str] = field(default_factory=dict)
@@ -77,9 +79,9 @@ def read_verdicts(
         if value is None:
             found.unjudged[name] = _cause(row, label)
             continue
-        number = _number(value, kind, path, line)
-        if number is not None:
-            found.labels[name] = number
+        parsed = _label(value, kind, path, line)
+        if parsed is not None:
+            found.labels[name] = parsed
             continue
         found.unjudged[name] = UNREADABLE
         if len(found.unreadable) < SHOWN:
@@ -113,6 +115,35 @@ def _cause(row: Mapping[str, Any], label: str) -> str:
     paths = [".".join([*parts[:n], "cause"]) for n in range(len(parts), -1, -1)]
     causes = (_at(row, place)[1] for place in [*paths, "error"])
     return next((cause for cause in causes if isinstance(cause, str)), NO_VERDICT)
+
+
+def _label(value: Any, kind: Kind, path: Path, line: int) -> Label | None:
+    if kind == "pairs":
+        return _pair_set(value)
+    if kind == "nominal":
+        text = json.dumps(value) if isinstance(value, int | float) else value
+        return text.strip() or None if isinstance(text, str) else None
+    return _number(value, kind, path, line)
+
+
+def _pair_set(value: Any) -> PairSet | None:
+    """Return a list of two-element lists of names or numbers as a set, None for anything else."""
+    if not isinstance(value, list):
+        return None
+    pairs = [tuple(map(str, pair)) for pair in value if _is_pair(pair)]
+    return (
+        frozenset((gold, predicted) for gold, predicted in pairs)
+        if len(pairs) == len(value)
+        else None
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(one, str | int) and not isinstance(one, bool) for one in value)
+    )
 
 
 def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:

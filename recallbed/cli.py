@@ -94,7 +94,8 @@ COMMANDS: Mapping[str, Entry] = {
         "Install an external memory system in an environment of its own.",
     ),
     "history": Entry("memory_systems.history", "Show the users and operations of a memory store."),
-    "agreement": Entry("judges.agreement", "Compare two sets of verdicts."),
+    "agreement": Entry("judges.agreement", "Compare two or three sets of verdicts."),
+    "annotators": Entry("memory_scoring.annotators", "Compare the memory lists of two annotators."),
     "recorded": Entry("judges.recorded", "Read the benchmark's recorded verdicts."),
 }
 
