@@ -9,7 +9,7 @@ import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -21,10 +21,11 @@ from memory_systems.attempt import Attempt
 from memory_systems.base import Action, Hit, Operation, Response, SystemContext, SystemFailure
 from memory_systems.budget import best_within
 from memory_systems.external.difference import Known, operations_between
+from memory_systems.external.gateway import Gateway
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.protocol import EmptyReply, ListReply, LoadReply, SearchReply
 from memory_systems.external.session import StoreSession
-from memory_systems.external.witness import NoModels, Witness
+from memory_systems.external.witness import Witness
 from memory_systems.external.worker_process import Limits, WorkerFault, WorkerProcess
 from memory_systems.own_search import OwnSearch
 from memory_systems.shared import Shared
@@ -87,7 +88,7 @@ class ExternalSystem(StoredSystem):
 
     def make_witness(self) -> AbstractContextManager[Witness]:
         """Return the gateway to the models of the run."""
-        return nullcontext(NoModels())
+        return Gateway(self.context.chat)
 
     @override
     def settings(self) -> Mapping[str, JSON]:

@@ -45,20 +45,3 @@ class Witness(Protocol):
 
     def forget(self, token: str) -> None:
         """Refuse `token` from now on."""
-
-
-class NoModels:
-    """A witness for systems that call no model: nothing answers at its address."""
-
-    url = "http://127.0.0.1:9/v1"
-
-    def register(self) -> str:
-        """Return a token that opens nothing."""
-        return "none"
-
-    def take(self, token: str) -> Taken:
-        """Return nothing."""
-        return Taken()
-
-    def forget(self, token: str) -> None:
-        """Do nothing."""
