@@ -9,21 +9,27 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap, Interval, mean_interval, rounded
+from judges.memory_reviews import blended_score
 from memory_scoring.pairing import Pair, algorithmic_score, coverage, mean_score
 from memory_scoring.similarity import text_similarity
 from recallbed.corpus.records import MemoryItem
 
 JSON = Any
+OF_100 = ("algorithmic_score", "review_score", "blended_score")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPairs:
-    """One session: its gold and predicted memories and the one-to-one pairs between them."""
+    """One session: its gold and predicted memories and the one-to-one pairs between them.
+
+    `review` is a judge's `review_score`, None without a judge that reviews.
+    """
 
     session: str
     gold: tuple[MemoryItem, ...]
     predicted: tuple[MemoryItem, ...]
     pairs: tuple[Pair, ...]
+    review: float | None = None
 
     @property
     def coverage(self) -> tuple[float, float, float]:
@@ -43,6 +49,13 @@ class SessionPairs:
         if not self.gold and not self.predicted:
             return 1.0, 100.0
         return mean_score(self.pairs), algorithmic_score(self.pairs, self.coverage[2])
+
+    @property
+    def reviewed(self) -> tuple[float, ...]:
+        """The score of the review and the blended score; nothing without a review."""
+        if self.review is None:
+            return ()
+        return self.review, blended_score(self.quality[1], self.review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +113,27 @@ class SessionFigures:
         }
 
 
-def figures(sessions: Sequence[SessionPairs], *, graded: bool, seed: int = 0) -> SessionFigures:
+def figures(
+    sessions: Sequence[SessionPairs], *, graded: bool, reviewed: bool = False, seed: int = 0
+) -> SessionFigures:
     """Return precision, recall and F1 averaged over sessions.
 
-    `graded` adds pair score and algorithmic score, which need pairs with scores of their own.
+    `graded` adds pair score and algorithmic score, which need pairs with scores of their own;
+    `reviewed` adds the score of the reviews and the blended score.
     """
-    names = ["precision", "recall", "f1", *(["pair_score", "algorithmic_score"] if graded else [])]
+    names = [
+        *("precision", "recall", "f1"),
+        *(("pair_score", "algorithmic_score") if graded else ()),
+        *(("review_score", "blended_score") if reviewed else ()),
+    ]
     means: dict[str, Interval | None] = dict.fromkeys(names)
     if sessions:
-        values = np.array([(*one.coverage, *(one.quality if graded else ())) for one in sessions])
+        values = np.array(
+            [(*one.coverage, *(one.quality if graded else ()), *one.reviewed) for one in sessions]
+        )
         bootstrap = Bootstrap([one.session for one in sessions], seed)
         for i, name in enumerate(names):
-            highest = 100.0 if name == "algorithmic_score" else 1.0
+            highest = 100.0 if name in OF_100 else 1.0
             means[name] = bootstrap.interval(values[:, i], (0.0, highest))
     texts = [(value, one.session) for one in sessions for value in one.text_similarities]
     similarity = mean_interval([value for value, _ in texts], [name for _, name in texts], seed)

@@ -13,7 +13,7 @@ from recallbed.corpus.options import Data, Split
 from recallbed.errors import UserError
 from recallbed.harness.options import AsJson, Seed
 
-ScorerName = Literal["exact", "match", "judge"]
+ScorerName = Literal["exact", "match", "judge", "blended"]
 AssignmentName = Literal["hungarian", "greedy"]
 Assign = Annotated[
     AssignmentName, typer.Option(help="How the pairs of --scorer match become one to one.")
@@ -36,7 +36,10 @@ class ScoreOptions:
     split: Split = "dev"
     scorer: Annotated[
         ScorerName,
-        typer.Option(help="What pairs memories: equality, similarity or a judge."),
+        typer.Option(
+            help="What pairs memories: equality, similarity, a judge, or similarity with a judge's"
+            " review of the pairs and of what is left over."
+        ),
     ] = "match"
     assign: Assign = "hungarian"
     seed: Seed = 0
@@ -44,13 +47,21 @@ class ScoreOptions:
     as_json: AsJson = False
 
     def __post_init__(self) -> None:
-        if (self.scorer == "judge") != (self.judge is not None):
-            raise UserError("--scorer judge and --judge-model go together: pass both or neither")
+        if (self.scorer in ("judge", "blended")) != (self.judge is not None):
+            wanted = self.scorer if self.judge is None else "judge"
+            raise UserError(
+                f"--scorer {wanted} and --judge-model go together: pass both or neither"
+            )
 
     @property
     def judge(self) -> JudgeOptions | None:
-        """The judge, which only `--scorer judge` has."""
+        """The judge, which `--scorer judge` and `--scorer blended` have."""
         return self.judge_options.named
+
+    @property
+    def by_similarity(self) -> bool:
+        """Whether pairs are those of the matcher."""
+        return self.scorer in ("match", "blended")
 
     @property
     def dry_run(self) -> bool:

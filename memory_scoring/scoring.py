@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from indexes.language import language_of
 from judges.memory_pairs import PairJudge
+from judges.memory_reviews import ReviewJudge, review_score
 from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.verdicts import Judged
@@ -17,7 +18,7 @@ from memory_scoring.predictions import PredictedSessions, R
 from memory_scoring.report import MemoryReport
 from memory_scoring.score_options import ScoreOptions
 from recallbed.chat_models.base import ChatModel
-from recallbed.corpus.records import MemoryItem, Turn
+from recallbed.corpus.records import MemoryItem, Task1Row, Task2Row, Turn
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.plan import print_plans
@@ -37,17 +38,23 @@ def score_sessions(
     Raise UserError as `judges.run.judge_all` does.
     """
     pairs, verdicts = pair_up(sessions, options)
-    sides = sessions.sides
+    sides, reviewed = sessions.sides, options.scorer == "blended"
+    reviews = {
+        name: review_score(verdict.value)
+        for name, verdict in (verdicts.of.items() if verdicts and reviewed else ())
+        if isinstance(verdict, Judged)
+    }
     paired = [
-        SessionPairs(sessions.rows[name].session_id, *sides[name], found)
+        SessionPairs(sessions.rows[name].session_id, *sides[name], found, reviews.get(name))
         for name, found in pairs.items()
     ]
     languages = [language_of(_user_text(dialogue(sessions.rows[name]))) for name in pairs]
-    count = partial(figures, graded=options.scorer == "match", seed=options.seed)
+    graded = options.by_similarity
+    count = partial(figures, graded=graded, reviewed=reviewed, seed=options.seed)
     return MemoryReport(
         sessions=sessions,
         scorer=options.scorer,
-        assign=options.assign if options.scorer == "match" else None,
+        assign=options.assign if graded else None,
         verdicts=verdicts,
         pairs=pairs,
         figures=count(paired),
@@ -64,18 +71,20 @@ def pair_up(
     sessions: PredictedSessions[R], options: ScoreOptions
 ) -> tuple[dict[str, tuple[Pair, ...]], Verdicts | None]:
     """Return the pairs of every session that could be scored, in data order, and the verdicts."""
+    matched = _matched(sessions, options)
     if options.judge is None:
-        by = exact_pairs
-        if options.scorer == "match":
-            by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
-        return {name: by(*both) for name, both in sessions.sides.items()}, None
+        return matched or {}, None
+    how = "paired by a judge" if options.scorer == "judge" else f"reviewed, {options.assign} pairs"
     about = {
-        "task": f"{sessions.inputs.track}, memories paired by a judge",
+        "task": f"{sessions.inputs.track}, memories {how}",
         "data": sessions.inputs.fingerprint(),
         "predictions": sessions.matching.file.sha256,
     }
-    work = partial(_work, sessions, options.judge)
+    work = partial(_work, sessions, options.judge, matched)
     verdicts = judge_all(options.judge, sessions.inputs.track, about, work)
+    if matched is not None:
+        of = verdicts.of
+        return {n: pairs for n, pairs in matched.items() if isinstance(of[n], Judged)}, verdicts
     judged = {
         name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in verdict.value)
         for name, verdict in verdicts.of.items()
@@ -84,10 +93,46 @@ def pair_up(
     return judged, verdicts
 
 
-def _work(sessions: PredictedSessions[R], options: JudgeOptions, chat: ChatModel) -> Work:
-    judge = PairJudge(chat, options.votes)
-    items = {name: partial(judge, *both) for name, both in sessions.sides.items()}
-    return Work(items, dict(judge.settings()))
+def _matched(
+    sessions: PredictedSessions[R], options: ScoreOptions
+) -> dict[str, tuple[Pair, ...]] | None:
+    """The pairs of each answered session; None if a judge has to pair."""
+    if options.scorer == "judge":
+        return None
+    by = exact_pairs
+    if options.by_similarity:
+        by = partial(similar_pairs, assign=ASSIGNMENTS[options.assign])
+    return {name: by(*both) for name, both in sessions.sides.items()}
+
+
+def _work(
+    sessions: PredictedSessions[R],
+    options: JudgeOptions,
+    matched: Mapping[str, tuple[Pair, ...]] | None,
+    chat: ChatModel,
+) -> Work:
+    """The questions of a judge that pairs memories, or with `matched` of one that reviews."""
+    if matched is None:
+        judge = PairJudge(chat, options.votes)
+        items = {name: partial(judge, *both) for name, both in sessions.sides.items()}
+        return Work(items, dict(judge.settings()))
+    reviewer = ReviewJudge(chat, options.votes)
+    reviews = {}
+    for name, (gold, predicted) in sessions.sides.items():
+        pairs = matched[name]
+        golds, others = {pair.gold for pair in pairs}, {pair.predicted for pair in pairs}
+        reviews[name] = partial(
+            reviewer,
+            _whole_dialogue(sessions.rows[name]),
+            [(gold[pair.gold], predicted[pair.predicted]) for pair in pairs],
+            [item for i, item in enumerate(gold) if i not in golds],
+            [item for i, item in enumerate(predicted) if i not in others],
+        )
+    return Work(reviews, dict(reviewer.settings()))
+
+
+def _whole_dialogue(row: Task1Row | Task2Row) -> Sequence[Turn]:
+    return row.dialogue if isinstance(row, Task1Row) else (*row.old_dialogue, *row.new_dialogue)
 
 
 def _user_text(turns: Sequence[Turn]) -> str:
@@ -124,8 +169,9 @@ def print_scores(
     """
     if options.dry_run:
         if options.judge is None:
-            raise UserError("--dry-run: only --scorer judge asks a chat model")
-        plans = plan_all(options.judge, partial(_work, sessions, options.judge))
+            raise UserError("--dry-run: only --scorer judge and blended ask a chat model")
+        matched = _matched(sessions, options)
+        plans = plan_all(options.judge, partial(_work, sessions, options.judge, matched))
         print_plans(plans, as_json=True)
         return
     report = score()

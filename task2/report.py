@@ -97,7 +97,7 @@ def update_report(
         )
         for name, pairs in report.pairs.items()
     ]
-    actions = action_figures(updates, options.seed, by_text=options.scorer == "match")
+    actions = action_figures(updates, options.seed, by_text=options.by_similarity)
     return UpdateReport(report, actions, _localisations(sessions, options.seed, retrievers))
 
 
