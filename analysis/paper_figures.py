@@ -281,9 +281,12 @@ def _other_sizes(run: FinishedRun, sizes: set[int]) -> str:
 
 
 def _answering(run: FinishedRun) -> str:
+    """The model of a run of task 3 as other runs name it, with the retriever that chose for it."""
+    settings = run.fingerprint["answer"].get("model", {})
+    name = f"{'openai' if 'address' in settings else 'local'}:{run.summary.get('model')}"
     shown = run.summary.get("shown")
     over = f" over {shown['label']}" if isinstance(shown, dict) and "label" in shown else ""
-    return f"{run.summary.get('model')}{over}"
+    return name + over
 
 
 def _answers(figures: PaperFigures, system: str, run: FinishedRun) -> Iterator[PaperEntry]:

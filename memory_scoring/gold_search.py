@@ -63,7 +63,7 @@ def stored_memories(result: Mapping[str, Any]) -> list[RunMemory]:
     return [
         RunMemory(
             item["value"],
-            frozenset((item["evidence"] or {}).get("utterance_index") or ()),
+            frozenset((item.get("evidence") or {}).get("utterance_index") or ()),
         )
         for item in result["memory_items"]
     ]

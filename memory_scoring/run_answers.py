@@ -87,8 +87,26 @@ def _is_answer_row(row: Any) -> bool:
     if row["error"] is not None:
         return True
     result = row["result"]
+    if not isinstance(result, dict):
+        return False
+    items, responses = result.get("memory_items"), result.get("responses")
     return (
-        isinstance(result, dict)
-        and isinstance(result.get("memory_items"), list)
-        and isinstance(result.get("responses"), list)
+        isinstance(items, list)
+        and all(isinstance(item, dict) and isinstance(item.get("value"), str) for item in items)
+        and isinstance(responses, list)
+        and all(map(_is_response, responses))
+    )
+
+
+def _is_response(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("query_id"), str):
+        return False
+    if value.get("error") is not None:
+        return isinstance(value["error"], str)
+    hits = value.get("hits")
+    return (
+        {"error", "answer", "used_memory_fact"} <= value.keys()
+        and all(isinstance(value[key], str | None) for key in ("answer", "used_memory_fact"))
+        and isinstance(hits, list)
+        and all(isinstance(hit, list) and len(hit) == 2 for hit in hits)
     )

@@ -317,7 +317,7 @@ def chooses(call: Call) -> Any:
 
 
 @pytest.mark.slow
-def test_task_3_is_read_from_sweeps_answers_and_judged_use(tmp_path: Path) -> None:
+def test_task_3_is_read_from_sweeps_answers_and_judged_use(root: Path, tmp_path: Path) -> None:
     labels = (Configuration("words", "overlap", {}), Configuration("chance", "constant", {}))
     sweep = run_sweep(
         sweep_config(labels, distractors=(50, 100), ks=(1,), limit=20, out=tmp_path / "sweep")
@@ -329,6 +329,10 @@ def test_task_3_is_read_from_sweeps_answers_and_judged_use(tmp_path: Path) -> No
         kit.run(answer_command.app, *words, *model, code=0)
         judge = ["--use", "judge", "--judge-model", "openai:j", "--out", judged]
         kit.run(task3_score.app, out, *judge, *model, code=0)
+    plain = write_memory_run(tmp_path / "llm", root, PREDICTED, system="llm")
+    assert as_json(2, plain, out, "--data", root)["systems"] == [
+        {"system": "openai:m", "sample": True, "tasks": ["task1", "task3"]}
+    ]
     found = as_json(2, sweep, f"m={out}", judged)
     cell = next(
         one

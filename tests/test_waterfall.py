@@ -187,6 +187,23 @@ def test_what_is_no_run_of_task_4_is_one_line(tmp_path: Path, run: Path, root: P
     one_line_error(shown(run, "--data", root), "not finished", "--resume")
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {"memory_items": [], "responses": None},
+        {"memory_items": [{"text": "x"}], "responses": []},
+        answered(STORE, [2]) | {"responses": [{"query_id": "q"}]},
+        answered(STORE, [2]) | {"responses": [{"query_id": "q", "error": 3}]},
+    ],
+)
+def test_a_row_of_another_form_is_refused_with_its_line(
+    result: Any, root: Path, tmp_path: Path
+) -> None:
+    run = write_task4_run(tmp_path / "run", root, {"right": result})
+    one_line_error(shown(run, "--data", root), "rows.jsonl:1", "not a row of a run of task 4")
+
+
 def test_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_task4(tmp_path / "other", dict.fromkeys([*RESULTS, "more"], 1))
     one_line_error(shown(run, "--data", other), "another hash")
