@@ -1,15 +1,19 @@
 """Runs of external systems: killed and resumed, with faults, with any number of rows in flight."""
 
+import json
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memory_systems.store import MemoryStore
 from task1.run import app
 from tests import kit
 from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
+from tests.scripted_server import ScriptedServer, scripted_server
 
 run = partial(kit.run, app)
 FAKE, FAULTY = "tests.external_system:Fake", "tests.external_system:FaultySystem"
@@ -138,3 +142,63 @@ def test_a_python_that_is_missing_ends_the_run(tmp_path: Path) -> None:
     python = ("--system-set", "python=/nowhere/python")
     done = run(*words(data, out, FAKE, *python))
     assert "/nowhere/python: cannot be run (No such file or directory)" in one_line_error(done)
+
+
+ASKS = "tests.external_system:AsksModel"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(lambda call: "as you like") as running:
+        yield running
+
+
+def model(server: ScriptedServer, replies: Path) -> tuple[object, ...]:
+    address = ("--base-url", server.url, "--replies", replies, "--retries", 0)
+    return ("--chat-model", "openai:scripted", *address)
+
+
+def test_calls_of_a_system_are_those_of_its_row(server: ScriptedServer, tmp_path: Path) -> None:
+    """From the cache too: the second run sends nothing and gives the same rows."""
+    data = release(tmp_path / "data", DIALOGUES)
+    asked = model(server, tmp_path / "replies.sqlite")
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(*words(data, first, ASKS, *asked), code=0)
+    assert [row["calls"] for row in rows(first)] == [2] * 5
+    sent = len(server.calls)
+    run(*words(data, second, ASKS, *asked, "--in-flight", 3), code=0)
+    assert len(server.calls) == sent
+    assert kept(first) == kept(second)
+
+
+def test_a_spent_budget_stops_a_run_that_is_resumed(server: ScriptedServer, tmp_path: Path) -> None:
+    data = release(tmp_path / "data", [[f"my dog {i} is old"] for i in range(6)])
+    out, unbroken = tmp_path / "run", tmp_path / "unbroken"
+    server.answer = lambda call: "as you like, " * 50
+    asked = model(server, tmp_path / "replies.sqlite")
+    budget = ("--max-tokens-total", 1200, "--in-flight", 1)
+    stopped = run(*words(data, out, ASKS, *asked, *budget))
+    assert stopped.exit_code != 0
+    assert len(rows(out)) < 6 or stopped.exit_code == 0
+    run(*words(data, out, ASKS, *asked, "--resume"), code=0)
+    run(*words(data, unbroken, ASKS, *model(server, tmp_path / "others.sqlite")), code=0)
+    assert kept(out)[:3] == kept(unbroken)[:3]
+
+
+def test_calls_that_fail_leave_nothing(server: ScriptedServer, tmp_path: Path) -> None:
+    data, out = release(tmp_path / "data", DIALOGUES), tmp_path / "run"
+    server.choose = lambda call: "400"
+    done = run(*words(data, out, ASKS, *model(server, tmp_path / "replies.sqlite")))
+    assert "not one of 5 rows could be done" in one_line_error(done, after_notes=True)
+    assert {row["error"].partition(" (")[0] for row in rows(out)} == {"bad request"}
+    store = MemoryStore(out / "memory.sqlite")
+    assert [memory for user in store.users() for memory in store.memories(user)] == []
+
+
+def test_a_dry_run_counts_first_calls(server: ScriptedServer, tmp_path: Path) -> None:
+    data = release(tmp_path / "data", DIALOGUES)
+    asked = model(server, tmp_path / "replies.sqlite")
+    shown = run(*words(data, tmp_path / "run", ASKS, *asked, "--dry-run", "--json"), code=0)
+    [plan] = json.loads(shown.stdout).values()
+    assert plan["calls"] >= 1
+    assert server.calls == []

@@ -25,12 +25,14 @@ from memory_systems.external.worker_process import Limits
 from memory_systems.own_search import OwnSearch
 from memory_systems.shared import Shared
 from memory_systems.testing import DIALOGUE, ITEMS
+from recallbed.chat_models import ChatModel, chat_model
 from recallbed.chat_models.base import BudgetReached, Usage
 from recallbed.corpus.records import MemoryItem, Turn
 from recallbed.errors import UserError
 from retrievers.base import Retriever
 from retrievers.overlap import Overlap
-from tests.external_system import Fake, FaultySystem, Scripted
+from tests.external_system import AsksModel, Fake, FaultySystem, Scripted
+from tests.scripted_server import ScriptedServer, scripted_server
 
 USED = Usage(2, 30, 5)
 
@@ -414,3 +416,46 @@ def test_settings_name_no_place_of_this_machine() -> None:
     assert {"python", "worker", "workers"}.isdisjoint(system.settings())
     assert system.settings()["k"] == 10
     assert [path.name for path in system.depends_on()] == ["fake_worker.py"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(lambda call: "as you like") as running:
+        yield running
+
+
+class TestAsksModel(ExternalSystemContract):
+    """With the gateway of a run: at whichever call a model fails, nothing is stored."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server: ScriptedServer) -> None:
+        self.server = server
+
+    def make(self, context: SystemContext) -> AsksModel:
+        return AsksModel(context)
+
+    def chat(self) -> ChatModel:
+        return chat_model("openai:scripted", base_url=self.server.url, first_wait=0.01)
+
+
+def test_usage_of_a_model_is_per_row(server: ScriptedServer) -> None:
+    chat = chat_model("openai:scripted", base_url=server.url, first_wait=0.01)
+    with Shared() as shared:
+        context = SystemContext(Overlap(), chat, shared=shared)
+        systems = [AsksModel(context), AsksModel(context)]
+        for system, dialogues in zip(systems, (1, 3), strict=True):
+            system.open("ann")
+            for _ in range(dialogues):
+                system.ingest(said("my dog is old"))
+        assert [system.take_usage().calls for system in systems] == [2, 6]
+        for system in systems:
+            system.close()
+
+
+def test_a_model_that_is_missing_is_named() -> None:
+    system = AsksModel(SystemContext(Overlap()))
+    system.open("ann")
+    with pytest.raises(UserError, match="Pass --chat-model"):
+        system.ingest(said("my dog is old"))
+    assert system.memories() == []
+    system.close()
