@@ -117,7 +117,8 @@ class Faulty(notebook()):
 
     def ask_model(self):
         """As real systems do, it stores the text of an error as a memory."""
-        body = json.dumps({"model": "any", "messages": [{"role": "user", "content": "hello"}]})
+        message = {"role": "user", "content": json.dumps(self.notes)}
+        body = json.dumps({"model": "any", "messages": [message], "max_tokens": 100})
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         url = f"{self.base_url}/chat/completions"
         request = urllib.request.Request(url, body.encode(), headers)

@@ -420,7 +420,7 @@ def test_settings_name_no_place_of_this_machine() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedServer]:
-    with scripted_server(lambda call: "as you like") as running:
+    with scripted_server(lambda call: {"answer": "yes", "used_memory_fact": ""}) as running:
         yield running
 
 
