@@ -133,6 +133,8 @@ class MemorySystem(ABC):
 
     needs_chat: bool = False
     """Whether a chat model is required."""
+    libraries: tuple[str, ...] = ()
+    """Distributions whose version can change a result."""
     searches: bool = False
     """Whether it has a search of its own, for `--retriever own`."""
     _configured: Mapping[str, JSON] = {}

@@ -28,8 +28,8 @@ class TaskOptions:
         str,
         typer.Option(
             metavar="NAME",
-            help="{memory_systems}; extractive (tasks 1 and 4), copy or replace (task 2); or your"
-            " own as package.module:Class.",
+            help="{memory_systems}; extractive (tasks 1 and 4), copy or replace (task 2); one that"
+            " recallbed install-system lists; or your own as package.module:Class.",
         ),
     ]
     system_set: Annotated[

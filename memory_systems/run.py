@@ -105,7 +105,7 @@ class TaskRun(ItemExperiment, Generic[R]):
                 " Choose a retriever, such as bm25"
             )
         self.name, self.in_flight = f"{task.name}-{options.system}", options.chat.in_flight
-        self.libraries = {"numpy", *self.retriever.libraries}
+        self.libraries = {"numpy", *system.libraries, *self.retriever.libraries}
         self.libraries |= {*self.chat.libraries} if self.chat else set()
         self.seed = options.seed
 

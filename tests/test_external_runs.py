@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.store import MemoryStore
 from task1.run import app
 from tests import kit
@@ -201,3 +202,16 @@ def test_a_dry_run_counts_first_calls(server: ScriptedServer, tmp_path: Path) ->
     [plan] = json.loads(shown.stdout).values()
     assert plan["calls"] >= 1
     assert server.calls == []
+
+
+@pytest.mark.parametrize("name", EXTERNAL)
+def test_a_system_that_is_not_installed_is_one_line(
+    name: str, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECALLBED_SYSTEMS", str(tmp_path / "systems"))
+    data, out = release(tmp_path / "data", DIALOGUES), tmp_path / "run"
+    asked = model(server, tmp_path / "replies.sqlite")
+    line = one_line_error(run(*words(data, out, name, *asked)))
+    assert f"{name} is not installed" in line
+    assert f"python -m memory_systems.install {name}" in line
+    assert not out.exists()

@@ -25,6 +25,7 @@ from memory_systems import (
 )
 from memory_systems.attempt import rank
 from memory_systems.budget import LineTokens, best_within, newest_within, room
+from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.store import memories_after
 from memory_systems.testing import DIALOGUE, ITEMS, MemorySystemContract, Spy
 from memory_systems.turns import Turns
@@ -175,7 +176,7 @@ def test_the_contract_finds_what_is_wrong(
 
 
 def test_every_file_of_the_package_is_discovered() -> None:
-    assert list(MEMORY_SYSTEMS.names()) == OURS
+    assert list(MEMORY_SYSTEMS.names()) == sorted([*OURS, *EXTERNAL])
     assert all(issubclass(MEMORY_SYSTEMS.find(name), MemorySystem) for name in OURS)
 
 
@@ -218,7 +219,7 @@ class Half(MemorySystem):
         (
             "mem1",
             {},
-            ["no memory system `mem1`", "full-dialogue, gold-memory, llm, mem0-like, none, turns"],
+            ["no memory system `mem1`", ", ".join(sorted([*OURS, *EXTERNAL]))],
         ),
         ("own_memory:Nobody", {}, ["`own_memory` has no class `Nobody`"]),
         ("own_memory:Half", {}, ["`Half` does not define ingest, load"]),

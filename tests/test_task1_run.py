@@ -12,6 +12,7 @@ import pytest
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation, SystemFailure, item_json, operations_json
+from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.facts import UNMAPPED, Label
 from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.run import writable
@@ -30,7 +31,7 @@ from tests.scripted_server import ScriptedServer, kill_when, scripted_server
 
 MODEL = ("--chat-model", "openai:scripted")
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
-SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"} - EXTERNAL.keys())
 
 
 run = partial(kit.run, app)

@@ -10,6 +10,7 @@ import pytest
 
 from memory_scoring.predictions import read_memory_lists
 from memory_systems.base import Action, Operation
+from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.store import MemoryStore, memories_after
 from memory_systems.stored import StoredSystem
@@ -36,7 +37,7 @@ from tests.test_task1_run import (
 
 __all__ = ["server"]
 
-SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "copy", "replace"} - EXTERNAL.keys())
 BASELINES = ("copy", "replace", "turns", "gold-memory")
 run = partial(kit.run, app)
 

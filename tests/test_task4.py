@@ -22,6 +22,7 @@ from memory_scoring.gold_search import (
 )
 from memory_scoring.questions import questions_of, read_task4
 from memory_systems.base import Response, SystemFailure
+from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.registry import MEMORY_SYSTEMS
 from memory_systems.testing import Spy
 from memory_systems.turns import Turns
@@ -34,7 +35,7 @@ from tests import kit
 from tests.kit import one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 
-SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"})
+SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"} - EXTERNAL.keys())
 KEPT = ("rows.jsonl", "predictions.jsonl", "summary.json", "manifest.json")
 
 

@@ -8,10 +8,13 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from memory_systems.external.catalogue import ExternalSpec
+from memory_systems.external.catalogue import EXTERNAL, ExternalSpec
 from memory_systems.external.environments import environment_of
+from memory_systems.external.gateway import EMBEDDER
 from memory_systems.external.system import ExternalSystem, packages_of
+from memory_systems.registry import register_system
 from recallbed.chat_models.base import JSON
+from retrievers.dense import Dense
 
 
 class InstalledSystem(ExternalSystem):
@@ -19,6 +22,7 @@ class InstalledSystem(ExternalSystem):
 
     spec: ClassVar[ExternalSpec]
     needs_chat = True
+    libraries = Dense.libraries  # the gateway's embedder
 
     @property
     @override
@@ -36,13 +40,30 @@ class InstalledSystem(ExternalSystem):
 
     @override
     def settings(self) -> Mapping[str, JSON]:
-        if self._python is not None:
-            return {**super().settings(), "environment": packages_of(self.python)}
-        found = environment_of(self.spec)
-        environment = {"version": found.version, "checksum": found.checksum}
-        return {**super().settings(), "environment": environment}
+        environment: Mapping[str, JSON]
+        if self._python is None:
+            found = environment_of(self.spec)
+            environment = {"version": found.version, "checksum": found.checksum}
+        else:
+            environment = packages_of(self.python)
+        return {**super().settings(), "environment": environment, "embedder": EMBEDDER}
+
+    @override
+    def depends_on(self) -> list[Path]:
+        from indexes.encoder import resolve_model
+
+        return [resolve_model(EMBEDDER)]
 
     @property
     @override
     def _name(self) -> str:
         return self.spec.name
+
+
+def _class_of(spec: ExternalSpec) -> type[InstalledSystem]:
+    about = f"{spec.title} ({spec.version}), in a process of its own."
+    return type(f"Installed {spec.name}", (InstalledSystem,), {"spec": spec, "__doc__": about})
+
+
+for _spec in EXTERNAL.values():
+    register_system(_spec.name)(_class_of(_spec))
