@@ -1,0 +1,89 @@
+"""Runs of the external systems that are installed, against a scripted model.
+
+They are looked for where `python -m memory_systems.install` puts them. `make systems` installs all.
+"""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memory_systems.external.catalogue import EXTERNAL
+from memory_systems.external.environments import installed
+from memory_systems.external.pool import WorkerPool
+from memory_systems.external.worker_process import WorkerProcess
+from tests.kit import one_line_error
+from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.system_replies import DIALOGUES, answer
+from tests.test_external_runs import kept, model, release, rows, run
+
+pytestmark = pytest.mark.slow
+SAID = [[text for role, text in dialogue if role == "user"] for dialogue in DIALOGUES]
+TEXTS = [SAID[0], SAID[0] + SAID[1], [*SAID[0], *SAID[1], *SAID[2]]]
+
+
+@pytest.fixture(params=EXTERNAL)
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    if installed(EXTERNAL[found]) is None:
+        pytest.skip(f"{found} is not installed: python -m memory_systems.install {found}")
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(answer) as running:
+        yield running
+
+
+def own(name: str, folder: Path, out: str, server: ScriptedServer) -> tuple[object, ...]:
+    """A run with a reply cache of its own."""
+    data = release(folder / "data", TEXTS)
+    asked = model(server, folder / f"{out}.sqlite")
+    return ("--system", name, "--retriever", "own", "--data", data, "--out", folder / out, *asked)
+
+
+def test_rows_in_flight_and_kills_change_nothing(
+    name: str, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second run all workers are killed in the middle of a dialogue, once."""
+    run(*own(name, tmp_path, "unbroken", server), "--in-flight", 1, code=0)
+    unbroken = rows(tmp_path / "unbroken")
+    assert [row["error"] for row in unbroken] == [None] * len(TEXTS)
+    found = [item["value"] for row in unbroken for item in row["result"]["memory_items"]]
+    assert any("Pepper" in text for text in found)
+
+    workers: list[WorkerProcess] = []
+    start = WorkerPool._start
+
+    def started(pool: WorkerPool) -> WorkerProcess:
+        workers.append(start(pool))
+        return workers[-1]
+
+    def kills(call: Call) -> str:
+        while workers:
+            workers.pop()._process.send_signal(signal.SIGKILL)
+        return "perfect"
+
+    monkeypatch.setattr(WorkerPool, "_start", started)
+    server.choose = kills
+    words = own(name, tmp_path, "killed", server)
+    run(*words, "--in-flight", 2)
+    failed = [row["error"] for row in rows(tmp_path / "killed") if row["error"]]
+    assert failed
+    assert all(error.startswith("the worker was ended by SIGKILL") for error in failed)
+    server.choose = lambda call: "perfect"
+    run(*words, "--in-flight", 3, "--resume", "--retry-failed", code=0)
+    assert kept(tmp_path / "killed")[:3] == kept(tmp_path / "unbroken")[:3]
+
+
+def test_with_every_call_failing_nothing_is_stored(
+    name: str, server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.choose = lambda call: "status 400"
+    words = own(name, tmp_path, "failing", server)
+    done = run(*words)
+    assert f"not one of {len(TEXTS)} rows could be done" in one_line_error(done, after_notes=True)
+    errors = {row["error"].partition(" (")[0] for row in rows(tmp_path / "failing")}
+    assert errors == {"bad request"}
