@@ -12,6 +12,7 @@ import re
 from functools import cache, partial
 from typing import Any
 
+from tests.memory_models import perfect
 from tests.scripted_server import Call, ToolCalls
 
 JSON = Any
@@ -57,6 +58,8 @@ def answer(call: Call) -> JSON:
     """Return the answer to a prompt of any system here."""
     texts = [str(message["content"] or "") for message in call.body["messages"]]
     whole, last = "\n".join(texts), texts[-1]
+    if "<DATA " in whole:
+        return perfect(call)  # our own prompt, which asks for an answer from memories
     tools = {tool["function"]["name"] for tool in call.body.get("tools") or []}
     for asks, reply in (
         ("PatchDoc" in tools or "Memory" in tools, langmem),
