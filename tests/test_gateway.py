@@ -524,6 +524,7 @@ def test_a_failure_that_a_system_swallows_changes_nothing(tmp_path: Path) -> Non
         with scripted_server(lambda call: "The user bakes.", behaviour) as server:
             model = OpenAIModel("scripted", base_url=server.url, retries=0)
             system = CustomSystem(SystemContext(BM25(), model), str(worker))
+            assert system.settings()["embedder"]["model"] == EMBEDDER
             system.open("ann")
             if behaviour == "perfect":
                 system.ingest(turns)

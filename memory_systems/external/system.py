@@ -21,7 +21,7 @@ from memory_systems.attempt import Attempt
 from memory_systems.base import Action, Hit, Operation, Response, SystemContext, SystemFailure
 from memory_systems.budget import best_within
 from memory_systems.external.difference import Known, operations_between
-from memory_systems.external.gateway import Gateway
+from memory_systems.external.gateway import Gateway, embedder_settings
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.protocol import EmptyReply, ListReply, LoadReply, SearchReply
 from memory_systems.external.session import StoreSession
@@ -93,7 +93,8 @@ class ExternalSystem(StoredSystem):
     @override
     def settings(self) -> Mapping[str, JSON]:
         places = {"python", "workers"}
-        return {key: value for key, value in super().settings().items() if key not in places}
+        found = {key: value for key, value in super().settings().items() if key not in places}
+        return {**found, "embedder": embedder_settings()}
 
     @override
     def open(self, user: str) -> None:
