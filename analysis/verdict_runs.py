@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.task_runs import FinishedRun, open_finished
+from judges.memory_reviews import REVIEWED
 from judges.verdicts import Verdict, from_row
 from memory_scoring.run_answers import answers_identity
 from recallbed.errors import UserError
@@ -55,6 +56,8 @@ def read_verdict_run(path: Path) -> VerdictRun:
     run = open_finished(path)
     if run.kind != "verdicts":
         raise UserError(f"{path}: not a run of a judge")
+    if REVIEWED in str(run.fingerprint.get("task")):
+        raise UserError(f"{path}: has reviews of --scorer blended. Pass verdicts of --scorer judge")
     rows, _ = read_rows(path / ROWS, _is_verdict_row, "a row of a run of a judge")
     return VerdictRun(run, {row["item"]: from_row(row["result"]) for row in rows})
 

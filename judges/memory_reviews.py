@@ -38,6 +38,8 @@ PENALTIES: Mapping[str, float] = {
 }
 """Points at severity 1; at 0, 2 and 3 a half, one and a half, and twice as many."""
 JUDGE_WEIGHT = 0.5
+REVIEWED = "memories reviewed"
+"""In the fingerprint of runs of this judge, whose verdicts are no pairs."""
 OUT_OF_RANGE, REPEATED = "review with an unknown number", "memory reviewed twice"
 UNREVIEWED = "memory without a review"
 MAX_TOKENS = 8192

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from indexes.language import language_of
 from judges.memory_pairs import PairJudge
-from judges.memory_reviews import ReviewJudge, review_score
+from judges.memory_reviews import REVIEWED, ReviewJudge, review_score
 from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.verdicts import Judged
@@ -74,9 +74,11 @@ def pair_up(
     matched = _matched(sessions, options)
     if options.judge is None:
         return matched or {}, None
-    how = "paired by a judge" if options.scorer == "judge" else f"reviewed, {options.assign} pairs"
+    how = "memories paired by a judge"
+    if matched is not None:
+        how = f"{REVIEWED}, {options.assign} pairs"
     about = {
-        "task": f"{sessions.inputs.track}, memories {how}",
+        "task": f"{sessions.inputs.track}, {how}",
         "data": sessions.inputs.fingerprint(),
         "predictions": sessions.matching.file.sha256,
     }

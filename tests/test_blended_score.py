@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from analysis.verdict_runs import read_verdict_run
 from judges.memory_reviews import Findings, blended_score, review_score
 from memory_scoring.figures import SessionPairs
 from memory_scoring.pairing import similar_pairs
@@ -15,6 +16,7 @@ from memory_scoring.predictions import predicted_item
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.jsonl import Repairs
 from recallbed.corpus.tracks import TASK1, TASK2
+from recallbed.errors import UserError
 from task1.score import app
 from task2.score import app as task2_app
 from tests.kit import one_line_error, read_lines, run, run_json, write_lines
@@ -143,6 +145,13 @@ def test_a_judge_reviews_pairs_missing_and_extra_memories(words: list[object]) -
     assert found["blended_score"] == pytest.approx((75.5 + algorithmic) / 2)
     assert (found["scorer"], found["judge"]["judged"], found["f1"]) == ("blended", 2, 0.75)
     assert found["by_language"]["english"]["blended_score"] == found["blended_score"]
+
+
+def test_reviews_are_not_taken_for_pairs(words: list[object], tmp_path: Path) -> None:
+    with scripted_server(reviews) as server:
+        run(app, *words, "--base-url", server.url, code=0)
+    with pytest.raises(UserError, match="Pass verdicts of --scorer judge"):
+        read_verdict_run(tmp_path / "run")
 
 
 def test_unjudged_sessions_have_no_blended_score(words: list[object], tmp_path: Path) -> None:
