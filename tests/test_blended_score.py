@@ -15,6 +15,7 @@ from memory_scoring.pairing import similar_pairs
 from memory_scoring.predictions import predicted_item
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.jsonl import Repairs
+from recallbed.corpus.stream import Track
 from recallbed.corpus.tracks import TASK1, TASK2
 from recallbed.errors import UserError
 from task1.score import app
@@ -66,7 +67,8 @@ def test_every_recorded_score_is_reproduced(alpsbench: Path) -> None:
     if not folder.is_dir():
         pytest.skip(f"no recorded judge at {folder}")
     checked = 0
-    for track in (TASK1, TASK2):
+    tracks: tuple[Track[Any], ...] = (TASK1, TASK2)
+    for track in tracks:
         rows = read_inputs(alpsbench, "dev", track, with_gold=True).rows.values()
         golds = {row.session_id: tuple(row.gold or ()) for row in rows}
         for item in read_lines(folder / f"{track.name}.jsonl"):
