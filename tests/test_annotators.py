@@ -136,7 +136,7 @@ def test_alignment_with_two_people_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["binary", "grade", "nominal", "pairs"])
 def test_three_equal_raters_are_fully_aligned_on_every_scale(scale: str, tmp_path: Path) -> None:
-    values = {
+    values: dict[str, Sequence[Any]] = {
         "binary": [True, False],
         "grade": [1, 5],
         "nominal": "xy",
