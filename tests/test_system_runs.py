@@ -13,6 +13,7 @@ from memory_systems.external.catalogue import EXTERNAL
 from memory_systems.external.environments import installed
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.worker_process import WorkerProcess
+from memory_systems.store import MemoryStore
 from tests.kit import one_line_error
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 from tests.system_replies import DIALOGUES, answer
@@ -37,9 +38,11 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-def own(name: str, folder: Path, out: str, server: ScriptedServer) -> tuple[object, ...]:
+def own(
+    name: str, folder: Path, out: str, server: ScriptedServer, texts: list[list[str]] = TEXTS
+) -> tuple[object, ...]:
     """A run with a reply cache of its own."""
-    data = release(folder / "data", TEXTS)
+    data = release(folder / "data", texts)
     asked = model(server, folder / f"{out}.sqlite")
     return ("--system", name, "--retriever", "own", "--data", data, "--out", folder / out, *asked)
 
@@ -81,9 +84,11 @@ def test_rows_in_flight_and_kills_change_nothing(
 def test_with_every_call_failing_nothing_is_stored(
     name: str, server: ScriptedServer, tmp_path: Path
 ) -> None:
+    """One dialogue: a run stops by itself at its twentieth failure."""
     server.choose = lambda call: "status 400"
-    words = own(name, tmp_path, "failing", server)
-    done = run(*words)
-    assert f"not one of {len(TEXTS)} rows could be done" in one_line_error(done, after_notes=True)
-    errors = {row["error"].partition(" (")[0] for row in rows(tmp_path / "failing")}
-    assert errors == {"bad request"}
+    done = run(*own(name, tmp_path, "failing", server, TEXTS[:1]))
+    assert "not one of 1 rows could be done" in one_line_error(done, after_notes=True)
+    [row] = rows(tmp_path / "failing")
+    assert row["error"].startswith("bad request")
+    store = MemoryStore(tmp_path / "failing" / "memory.sqlite")
+    assert [memory for user in store.users() for memory in store.memories(user)] == []
