@@ -45,7 +45,8 @@ export RECALLBED_SYSTEMS ?= $(CURDIR)/$(VENV)/systems
 SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
 systems: $(VENV)/.test
 	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -v tests/test_systems.py tests/test_system_runs.py
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -v \
+		tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
 
 # The small ones that CI tests.
 systems-ci: $(VENV)/.test

@@ -166,19 +166,25 @@ def _in_lists(value: JSON, change: Callable[[list[Any]], list[Any]]) -> JSON:
     return value
 
 
+def _counted(server: ScriptedServer, call: Call, text: str) -> JSON:
+    """The usage that the test's `count` gives."""
+    assert server.count is not None
+    tokens_in, tokens_out = server.count(call, text)
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+    return {**usage, "total_tokens": tokens_in + tokens_out}
+
+
 def _replies(server: ScriptedServer, call: Call, behaviour: str) -> JSON:
     """The completion of a behaviour that answers with 200."""
     answer = server.answer(call)
     if isinstance(answer, ToolCalls):
-        return completion(None, finish="tool_calls", **answer.message())
+        message = answer.message()
+        usage = _counted(server, call, json.dumps(message)) if server.count else "count"
+        return completion(None, finish="tool_calls", usage=usage, **message)
     text = _text(answer)
     wrong = _text(_in_lists(answer, lambda items: items[::-1]))
     if behaviour == "perfect" or behaviour.startswith(("429", "500", "cut once")):
-        if server.count is None:
-            return completion(text)
-        tokens_in, tokens_out = server.count(call, text)
-        usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
-        return completion(text, usage={**usage, "total_tokens": tokens_in + tokens_out})
+        return completion(text, usage=_counted(server, call, text) if server.count else "count")
     if behaviour == "reversed":
         return completion(wrong)
     if behaviour == "truncated":
