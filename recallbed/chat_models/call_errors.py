@@ -26,7 +26,7 @@ _WORKED_FOR = (408, 409)
 _UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """Errors of httpx before any byte of a request is sent."""
 _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
-_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 
 
 def check_certificates() -> None:
@@ -46,7 +46,7 @@ def client_fault(error: Exception, shown: Callable[[str], str]) -> str:
     A proxy's address may hold a password, so only its variable is named.
     """
     names = [n for name in _PROXIES for n in (name, name.lower())]
-    there = [name for name in (*names, *_CERTIFICATES) if os.environ.get(name)]
+    there = [name for name in (*names, *CERTIFICATES) if os.environ.get(name)]
     named = f" Check the environment: {', '.join(there)}" if there else ""
     if "socksio" in str(error):
         named += ". A SOCKS proxy needs one more package. Run: pip install socksio"

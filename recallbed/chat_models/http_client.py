@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from functools import cache
 from typing import Any
 
 import httpx2
 from openai import DEFAULT_CONNECTION_LIMITS
+
+from recallbed.chat_models.call_errors import CERTIFICATES
 
 MAX_REPLY_BYTES = 4 * 2**20
 """Bytes of one reply, decompressed. The longest replies of real models stay below 1 MB."""
@@ -33,7 +36,7 @@ class BoundedClient(httpx2.AsyncClient):
             headers={"Accept-Encoding": "identity"},
             timeout=timeout,
             limits=DEFAULT_CONNECTION_LIMITS,
-            verify=_certificates(),
+            verify=_certificates(*map(os.environ.get, CERTIFICATES)),
             # Prompts hold a user's memories: they are sent only to the address that the user gave.
             follow_redirects=False,
         )
@@ -56,8 +59,8 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
-    """The certificates that are trusted, read once for all clients."""
+def _certificates(*named: str | None) -> ssl.SSLContext:
+    """The trusted certificates, read once for all clients; `named` are those of the environment."""
     return httpx2.create_ssl_context()
 
 
