@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import Bootstrap, Interval, mean_interval, rounded
-from judges.memory_reviews import blended_score
 from memory_scoring.pairing import Pair, algorithmic_score, coverage, mean_score
 from memory_scoring.similarity import text_similarity
 from recallbed.corpus.records import MemoryItem
@@ -55,6 +54,8 @@ class SessionPairs:
         """The score of the review and the blended score; nothing without a review."""
         if self.review is None:
             return ()
+        from judges.memory_reviews import blended_score  # its replies are pydantic's
+
         return self.review, blended_score(self.quality[1], self.review)
 
 

@@ -55,6 +55,7 @@ GRADES = {"evidence": "kind words", "resonation": 3, "expression": 4, "reception
 PROMPTS = {
     "used_memory.v1",
     "memory_pairs.v1",
+    "memory_reviews.v1",
     *("pa.v1", "pf_general.v1", "pf_interaction.v1", "vra.v1", "cf.v1", "ei_en.v1", "ei_zh.v1"),
 }
 
@@ -111,7 +112,7 @@ def test_the_prompts_are_package_data_with_a_version_and_evidence_first() -> Non
         assert prompt.text.count("{rule}") == 1
         fields = re.findall(r'^- "(\w+)"', prompt.text, re.MULTILINE)
         assert "evidence" in fields
-        last = [f for f in ("verdict", "gold") if f in fields] or ["resonation"]
+        last = [f for f in ("verdict", "gold", "severity") if f in fields] or ["resonation"]
         assert prompt.text.rindex('"evidence"') < prompt.text.rindex(f'"{last[0]}"')
 
 
