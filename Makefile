@@ -14,9 +14,9 @@ sweep: $(VENV)/.base
 TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 
 # All tests, on the real MiniLM weights: two files at a time, each on one thread.
-# The commands of the documentation are run by test-docs.
+# Left to others: the commands of the documentation (test-docs), installed systems (systems-ci).
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m 'not docs'
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m 'not docs and not systems'
 
 # The commands of README.md and docs/ that are not slow, page by page.
 test-docs: $(VENV)/.test
@@ -40,17 +40,19 @@ lint: $(VENV)/.lint
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-# The real memory systems, each in an environment of its own. `make test` runs those it finds there.
+# The real memory systems, each in an environment of its own.
 export RECALLBED_SYSTEMS ?= $(CURDIR)/$(VENV)/systems
+TEST_SYSTEMS = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
+	-m systems tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
 SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
 systems: $(VENV)/.test
 	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -v \
-		tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
+	$(TEST_SYSTEMS)
 
 # The small ones that CI tests.
 systems-ci: $(VENV)/.test
 	set -e; for name in mem0 langmem; do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
+	$(TEST_SYSTEMS)
 
 # The picture of the README.
 curve: $(VENV)/.test

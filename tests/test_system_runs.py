@@ -19,7 +19,7 @@ from tests.scripted_server import Call, ScriptedServer, scripted_server
 from tests.system_replies import DIALOGUES, answer
 from tests.test_external_runs import kept, model, release, rows, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.systems]
 SAID = [[text for role, text in dialogue if role == "user"] for dialogue in DIALOGUES]
 TEXTS = [SAID[0], SAID[0] + SAID[1], [*SAID[0], *SAID[1], *SAID[2]]]
 

@@ -19,7 +19,7 @@ from memory_systems.external.worker_process import WorkerProcess
 from tests.scripted_server import JSON, ScriptedServer, scripted_server
 from tests.system_replies import DIALOGUES, DOG, GREEN, RED, SOLD, answer, embed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.systems]
 
 # A Python that thinks it is more than a year later.
 LATER = """#!{python}

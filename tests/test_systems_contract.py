@@ -20,7 +20,7 @@ from recallbed.chat_models.openai_model import OpenAIModel
 from tests.scripted_server import scripted_server
 from tests.system_replies import answer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.systems]
 
 
 class Contract(ExternalSystemContract):
