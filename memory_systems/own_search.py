@@ -14,7 +14,7 @@ OWN = "own"
 
 
 class OwnSearch(Retriever):
-    """Stands for the search of a memory system. It cannot score anything."""
+    """Placeholder for the search of a memory system. It cannot score anything."""
 
     def score(self, query: str, pool: Sequence[Memory]) -> list[float]:
         """Raise RetrieverError."""

@@ -26,7 +26,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the process ab
 
 # The longest first: else the last of them runs alone at the end, next to an idle worker.
 LONGEST = """
-    systems_contract docs published systems chat_local rerank_faults fuzz_exchange
+    systems_contract docs published systems chat_local install exchange chat_options
+    chat_passthrough rerank_faults fuzz_exchange bm25 encoder older_runs
     index_commands rerank_sweep milvus
     indexes minilm task1_run resume chat_limits task1_score fuzz faiss_retriever
     embedding_store task4 curves workers tokens wheel tracks run_folder rerank_models rerank

@@ -1,4 +1,4 @@
-"""Official prediction rows of the four tasks: their keys, rows that stand for a failure, a check.
+"""Official prediction rows of the four tasks: their keys, rows of failures, a check.
 
 The rules are those of AlpsBench's docs/prediction_contract.md: exactly these keys, one row for each
 row of model_input, the `benchmark_id` as it is there.

@@ -213,7 +213,7 @@ def repeated_id() -> uuid.UUID:
 class OneThread(concurrent.futures.ThreadPoolExecutor):
     """Does one thing after the other, in the order in which they are given.
 
-    It stands in for the pools of a system, so that two runs store and ask in the same order.
+    It replaces the pools of a system, so that two runs store and ask in the same order.
     """
 
     def __init__(self, *sizes: Any, **settings: Any) -> None:
