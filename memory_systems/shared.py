@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -35,10 +34,5 @@ class Shared:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -759,9 +759,9 @@ def test_predictions_without_a_pool_fail(write_release: WriteRelease, tmp_path: 
         "several predictions": 1,
     }
     assert cell["recall"]["1"]["mean"] == 0.5
-    write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "stranger"}])
+    write_lines(tmp_path / "p.jsonl", [{**rows[0], "benchmark_id": "absent"}])
     other = call(import_app, *words, "--overwrite")
-    one_line_error(other, "p.jsonl:1: `stranger` is not a query")
+    one_line_error(other, "p.jsonl:1: `absent` is not a query")
 
 
 @pytest.mark.parametrize(

@@ -411,7 +411,7 @@ def test_usage_is_counted_for_its_token() -> None:
         assert len(found[token].failures) == (number % 5 == 0)
 
 
-def test_a_call_in_progress_is_waited_for_and_a_later_one_counts_later() -> None:
+def test_a_call_in_progress_is_waited_for() -> None:
     started, finish = threading.Event(), threading.Event()
 
     def slow(request: Request) -> Reply:

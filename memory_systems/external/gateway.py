@@ -14,7 +14,6 @@ from functools import cached_property
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -145,12 +144,7 @@ class Gateway:
         threading.Thread(target=serve, args=(0.05,), name=name, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop_sending(UserError("the run has ended"))
         if self._server is not None:
             self._server.close()
