@@ -25,7 +25,7 @@ from memory_systems.external.gateway import EMBEDDER, MOST_BYTES, Gateway
 from memory_systems.external.system import CustomSystem
 from memory_systems.external.witness import GAVE_UP, Taken
 from recallbed.chat_models import Budget, BudgetReached, Failure, Reply, Request
-from recallbed.chat_models.base import ChatModel
+from recallbed.chat_models.base import ChatModel, Usage
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.corpus.records import Turn
 from recallbed.errors import UserError
@@ -192,12 +192,14 @@ def test_a_second_run_sends_nothing(tmp_path: Path) -> None:
         ("flagged", "refused by the server", 1),
         ("not chat", "server error", 2),
         ("cut", "connection", 2),
+        ("hang", "timeout", 2),
     ],
 )
 def test_every_failure_is_seen_and_not_retried_by_the_client(
     behaviour: str, cause: str, calls: int
 ) -> None:
-    with serving(behaviour) as (server, gateway), client(gateway) as asking:
+    timeout = 0.5 if behaviour == "hang" else 30.0
+    with serving(behaviour, timeout=timeout) as (server, gateway), client(gateway) as asking:
         with pytest.raises(APIStatusError) as caught:
             ask(asking)
         taken = gateway.take(asking.api_key)
@@ -208,6 +210,28 @@ def test_every_failure_is_seen_and_not_retried_by_the_client(
     assert taken.failures[0].startswith(cause)
     body: Any = caught.value.body
     assert {"message", "type", "code"} <= body.keys()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "content", "calls"),
+    [
+        ("429 then fine", "Bread.", 2),
+        ("500 then fine", "Bread.", 2),
+        ("cut once", "Bread.", 2),
+        ("usage missing", "Bread.", 1),
+        ("no json", "The second one seems best to me.", 1),
+        ("wrong schema", '{"something": "else"}', 1),
+    ],
+)
+def test_a_reply_that_came_in_the_end_is_no_failure(
+    behaviour: str, content: str, calls: int
+) -> None:
+    """What the text is worth is the system's to judge."""
+    with serving(behaviour) as (server, gateway), client(gateway) as asking:
+        assert ask(asking).choices[0].message.content == content
+        taken = gateway.take(asking.api_key)
+        assert (len(server.calls), taken.usage.calls, taken.failures) == (calls, 1, ())
+    assert (taken.usage.unreported > 0) == (behaviour == "usage missing")
 
 
 def test_a_spent_budget_ends_all_calls() -> None:
@@ -228,12 +252,18 @@ def test_a_spent_budget_ends_all_calls() -> None:
         assert len(server.calls) == 1
 
 
-def test_errors_that_end_a_run() -> None:
-    with serving("status 401") as (server, gateway), client(gateway) as asking:
-        with pytest.raises(APIStatusError, match="refuses the API key"):
+@pytest.mark.parametrize(
+    ("behaviour", "words"), [("status 401", "refuses the API key"), ("quota", "no money left")]
+)
+def test_errors_that_end_a_run(behaviour: str, words: str) -> None:
+    with serving(behaviour) as (server, gateway), client(gateway) as asking:
+        with pytest.raises(APIStatusError, match=words):
             ask(asking)
         assert isinstance(gateway.take(asking.api_key).error, UserError)
         assert len(server.calls) == 1
+
+
+def test_a_model_that_was_not_named_ends_the_run() -> None:
     with Gateway(None) as gateway, client(gateway) as asking:
         with pytest.raises(APIStatusError, match="--chat-model"):
             ask(asking)
@@ -440,6 +470,47 @@ def test_a_call_in_progress_is_waited_for() -> None:
     assert taken == [Taken(failures=("of the call",))]
 
 
+class Watched(threading.Condition):
+    """Says before each wait, with its lock still held, that it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.release()
+        return super().wait(timeout)
+
+
+def test_a_call_that_begins_while_the_outcome_is_collected_counts_for_the_next() -> None:
+    started, finish = threading.Event(), threading.Event()
+
+    def slow(request: Request) -> Reply:
+        started.set()
+        assert finish.wait(HANG)
+        return Reply("Bread.", usage=Usage(calls=1))
+
+    with Gateway(Scripted(slow)) as gateway, client(gateway) as asking:
+        account = gateway.account(asking.api_key)
+        assert account is not None
+        account._changed = watched = Watched()
+        taken: list[Taken] = []
+        first = threading.Thread(target=ask, args=(asking,))
+        taking = threading.Thread(target=lambda: taken.append(gateway.take(asking.api_key)))
+        second = threading.Thread(target=ask, args=(asking,))
+        first.start()
+        assert started.wait(HANG)
+        for thread in (taking, second):
+            thread.start()
+            assert watched.waits.acquire(timeout=HANG)
+        assert taken == []
+        finish.set()
+        for thread in (first, taking, second):
+            thread.join(HANG)
+        taken.append(gateway.take(asking.api_key))
+    assert [one.usage.calls for one in taken] == [1, 1]
+
+
 def test_a_client_that_does_not_wait_is_a_failure() -> None:
     started, finish = threading.Event(), threading.Event()
 
@@ -481,14 +552,16 @@ def test_closing_ends_idle_connections() -> None:
 
 
 SWALLOWS = '''
-import json, urllib.request
+import json, pathlib, urllib.request
 from serve import serve
 
 class Swallows:
     """Stores the text of an error as a memory, as real systems do."""
 
     def open(self, folder, user, base_url, api_key, settings):
-        self.url, self.key, self.notes = base_url, api_key, []
+        self.url, self.key = base_url, api_key
+        self.file = pathlib.Path(folder, "notes.json")
+        self.notes = json.loads(self.file.read_text()) if self.file.exists() else []
 
     def ingest(self, turns, time):
         messages = [{"role": "user", "content": turn["text"]} for turn in turns]
@@ -502,6 +575,7 @@ class Swallows:
                 self.notes.append(json.load(reply)["choices"][0]["message"]["content"])
         except Exception as error:
             self.notes.append(f"Error: {error}")
+        self.file.write_text(json.dumps(self.notes))
 
     def load(self, items):
         return {"ids": []}
@@ -516,26 +590,47 @@ serve(Swallows(), system="swallows", version="1", search=False, load=False)
 '''
 
 
+FAILED = {
+    "truncated": "cut at the output limit",
+    "empty": "empty reply",
+    "refusal": "refused",
+    "reasoning only": "empty reply",
+    "context": "context too long",
+    "status 400": "bad request",
+    "status 429": "rate limited",
+    "status 500": "server error",
+    "flagged": "refused by the server",
+    "not chat": "server error",
+    "cut": "connection",
+    "hang": "timeout",
+}
+
+
 def test_a_failure_that_a_system_swallows_changes_nothing(tmp_path: Path) -> None:
+    """Each fault of a model in turn, between two dialogues that are stored."""
     worker = tmp_path / "swallows.py"
     worker.write_text(SWALLOWS, encoding="utf-8")
-    turns = [Turn("user", "I bake bread.")]
-    for behaviour in ("status 400", "perfect"):
-        with scripted_server(lambda call: "The user bakes.", behaviour) as server:
-            model = OpenAIModel("scripted", base_url=server.url, retries=0)
-            system = CustomSystem(SystemContext(BM25(), model), str(worker))
-            assert system.settings()["embedder"]["model"] == EMBEDDER
-            system.open("ann")
-            if behaviour == "perfect":
-                system.ingest(turns)
-                assert [item.text for item in system.memories()] == ["The user bakes."]
-                assert system.take_usage().calls == 1
-            else:
-                with pytest.raises(SystemFailure, match="bad request"):
-                    system.ingest(turns)
-                assert system.memories() == []
-            system.close()
-            model.close()
+
+    def choose(call: Call) -> str:
+        return call.prompt.partition(":")[0]
+
+    with scripted_server(lambda call: call.prompt.partition(":")[2], choose) as server:
+        model = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=3.0)
+        system = CustomSystem(SystemContext(BM25(), model), str(worker))
+        assert system.settings()["embedder"]["model"] == EMBEDDER
+        system.open("ann")
+        system.ingest([Turn("user", "perfect:bakes")])
+        system.take_usage()
+        for behaviour, cause in FAILED.items():
+            with pytest.raises(SystemFailure, match=cause):
+                system.ingest([Turn("user", f"{behaviour}:swims")])
+            assert [item.text for item in system.memories()] == ["bakes"]
+        system.take_usage()
+        system.ingest([Turn("user", "perfect:hikes")])
+        assert [item.text for item in system.memories()] == ["bakes", "hikes"]
+        assert system.take_usage().calls == 1
+        system.close()
+        model.close()
 
 
 @needs_model
