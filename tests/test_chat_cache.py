@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from recallbed.chat_models import Cause, Failure, Message, Reply, ReplyCache, Request, Rung, Usage
 from recallbed.chat_models.cache import Stored, choose_cache, key_of
 from recallbed.chat_models.openai_model import OpenAIModel
-from recallbed.errors import UserError
 from tests.kit import ROOT, checked
 from tests.scripted_server import Call, scripted_server
 
@@ -260,27 +259,6 @@ def test_the_first_of_two_stored_replies_stays(cache: Path) -> None:
     assert store.keep_rung(key, Rung.PLAIN) is Rung.PLAIN
     assert store.keep_rung(key, Rung.STRICT) is Rung.PLAIN
     assert store.get(key_of({"a": 2})) is None
-
-
-def test_files_that_are_no_reply_cache_are_refused_in_one_line(tmp_path: Path) -> None:
-    text = tmp_path / "text.sqlite"
-    text.write_text("not a database at all, " * 10)
-    foreign = tmp_path / "foreign.sqlite"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE mine (x)")
-    newer = tmp_path / "newer.sqlite"
-    ReplyCache(newer).keep_rung(b"k", Rung.PLAIN)
-    with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    for path, words in (
-        (text, "cannot be used"),
-        (foreign, "another program's"),
-        (newer, "newer recallbed"),
-        (tmp_path, "cannot be opened"),
-    ):
-        with pytest.raises(UserError, match=words) as caught:
-            ReplyCache(path).get(b"k")
-        assert str(path) in str(caught.value)
 
 
 def test_a_damaged_reply_is_asked_for_again_replaced_and_counted(

@@ -1,7 +1,6 @@
 """The embedding store: nothing is encoded twice, and nothing invalid or damaged is used."""
 
 import json
-import pickle
 import signal
 import sqlite3
 import subprocess
@@ -15,11 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from indexes.embedding_store import EmbeddingStore, StoreError, choose_store
+from indexes.embedding_store import EmbeddingStore, choose_store
 from indexes.encoder import Encoder
 from indexes.store import app
 from recallbed.corpus.records import Memory
-from recallbed.errors import UserError
 from retrievers import RunContext
 from retrievers.dense import MiniLM
 from task3.sweep import app as sweep_app
@@ -80,29 +78,6 @@ def test_the_first_writers_vectors_stay_and_are_given_to_the_second(store: Embed
     assert (kept[6:] == second[6:]).all()
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_was_stored(store: EmbeddingStore) -> None:
-    none = np.zeros(len(TEXTS), bool)
-    store.write(SPACE, TEXTS, vectors_for(TEXTS), none)
-    pages = store._open().execute("PRAGMA page_count").fetchone()[0]
-    store._open().execute(f"PRAGMA max_page_count = {pages + 1}")
-    texts = [f"text {i}" for i in range(4000)]
-    with pytest.raises(StoreError, match="full") as caught:
-        store.write(SPACE, texts, vectors_for(texts), np.zeros(4000, bool))
-    assert "\n" not in str(caught.value)
-    again = EmbeddingStore(store.path)
-    assert len(all_of(again, TEXTS)) == len(TEXTS)
-    assert all_of(again, texts) == {}
-    again.write(SPACE, texts, vectors_for(texts), np.zeros(4000, bool))  # once there is room
-    assert len(all_of(again, texts)) == 4000
-
-
-def test_a_store_that_is_read_only_is_one_line(store: EmbeddingStore) -> None:
-    store.check()
-    store._open().execute("PRAGMA query_only = ON")
-    with pytest.raises(StoreError, match="readonly"):
-        store.keep_settings({"a": 1}, {"weights": "w"})
-
-
 def test_stopped_while_writing_nothing_is_half_written(
     store: EmbeddingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,11 +105,6 @@ def test_the_file_contains_no_text(store: EmbeddingStore) -> None:
     assert b"hens" not in raw
 
 
-def test_a_pickled_store_opens_the_same_file(store: EmbeddingStore) -> None:
-    store.write(SPACE, TEXTS, vectors_for(TEXTS), np.zeros(len(TEXTS), bool))
-    assert all_of(pickle.loads(pickle.dumps(store)), TEXTS) == all_of(store, TEXTS)
-
-
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
@@ -153,48 +123,6 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
     assert [writer.wait(timeout=300) for writer in writers] == [0, 0]
     texts = [f"text {i}" for i in range(455)]
     assert len(all_of(EmbeddingStore(path), texts, {"weights": "w"})) == 455
-
-
-# --- what isn't a store
-
-
-def broken(path: Path, how: str) -> None:
-    if how == "text":
-        path.write_text("not a database, but long enough to look like something " * 40)
-    elif how == "pointer":
-        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    elif how == "folder":
-        path.mkdir()
-    elif how == "foreign":
-        with sqlite3.connect(path) as connection:
-            connection.execute("CREATE TABLE recipes (name TEXT)")
-    else:
-        EmbeddingStore(path).recall_settings({})
-        with sqlite3.connect(path) as connection:
-            connection.execute("PRAGMA user_version = 99")
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("text", "not an embedding store"),
-        ("pointer", "Git LFS pointer"),
-        ("folder", "unable to open|[Dd]irectory"),
-        ("foreign", "another program's database"),
-        ("newer", "schema 99"),
-    ],
-)
-def test_anything_else_is_named_and_left_as_it_is(tmp_path: Path, how: str, words: str) -> None:
-    path = tmp_path / "thing"
-    broken(path, how)
-    before = None if path.is_dir() else path.read_bytes()
-    with pytest.raises(UserError, match=words) as caught:
-        EmbeddingStore(path).width(SPACE)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert before is None or path.read_bytes() == before
-    with pytest.raises(UserError, match=words):  # and it isn't let in the second time
-        EmbeddingStore(path).check()
 
 
 @pytest.mark.parametrize(
