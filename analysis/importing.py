@@ -152,8 +152,8 @@ class _Trec:
                 line = min(line for _, line in ranking.values())
                 raise DataError(
                     f"`{query}` is not a query of the data",
-                    path=path,
-                    line=line,
+                    path,
+                    line,
                     todo="Pass the --data, --split and --limit that it was made on",
                 )
 
@@ -179,9 +179,7 @@ class _Predictions:
             name = lookup.find(prediction.benchmark_id)
             if name is None:
                 raise DataError(
-                    f"`{prediction.benchmark_id}` is not a query of the data",
-                    path=path,
-                    line=prediction.line,
+                    f"`{prediction.benchmark_id}` is not a query of the data", path, prediction.line
                 )
             self.given.setdefault(name, []).append(prediction)
 

@@ -119,7 +119,7 @@ class SweepRow:
         try:
             return cls(*_checked(value))
         except (TypeError, ValueError):
-            raise DataError("not a row of task3.sweep", path=path, line=line) from None
+            raise DataError("not a row of task3.sweep", path, line) from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as rows.jsonl keeps it; with several golds the ranks are lists."""

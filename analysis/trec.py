@@ -60,8 +60,8 @@ def read_run_file(path: Path, digest: Any | None = None) -> dict[str, dict[str, 
         if len(columns) != 6:
             raise DataError(
                 f"{len(columns)} columns",
-                path=path,
-                line=number,
+                path,
+                number,
                 todo="A TREC run has six: qid Q0 docno rank score tag",
             )
         query, name = unquote(columns[0]), columns[2]
@@ -70,13 +70,11 @@ def read_run_file(path: Path, digest: Any | None = None) -> dict[str, dict[str, 
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise DataError(f"score `{columns[4]}` is not a finite number", path=path, line=number)
+            raise DataError(f"score `{columns[4]}` is not a finite number", path, number)
         mine = found.setdefault(query, {})
         if name in mine:
             raise DataError(
-                f"`{name}` is already on line {mine[name][1]} for `{query}`",
-                path=path,
-                line=number,
+                f"`{name}` is already on line {mine[name][1]} for `{query}`", path, number
             )
         mine[name] = (score, number)
     if not found:
@@ -91,8 +89,8 @@ def _lines(path: Path, digest: Any) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             raise DataError(
                 f"cannot be read (not UTF-8 at byte {error.start})",
-                path=path,
-                line=number,
+                path,
+                number,
                 todo="Save it as UTF-8",
             ) from None
         if line.strip():
@@ -116,8 +114,8 @@ def scores_of(
         if name not in names:
             raise DataError(
                 f"`{name}` is not a document of the pool of `{query}`",
-                path=path,
-                line=line,
+                path,
+                line,
                 todo="Was it made on these pools? analysis.export --what pools writes them",
             )
         scores[names[name]] = score
@@ -125,7 +123,7 @@ def scores_of(
         single = scores.astype(np.float32)
     missing = np.isnan(single)
     if np.isinf(single).any():
-        raise DataError(f"a score of `{query}` is too large for float32", path=path)
+        raise DataError(f"a score of `{query}` is too large for float32", path)
     if missing.any():
         lowest = np.nanmin(single)
         # Clearly below, or the next float32 if that overflows.

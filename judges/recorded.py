@@ -87,7 +87,7 @@ def recorded_files(path: Path) -> list[Path]:
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.name.endswith((".jsonl", ".jsonl.gz")))
         if not files:
-            raise DataError("no .jsonl file here", path=path)
+            raise DataError("no .jsonl file here", path)
         return files
     return [path]
 

@@ -67,8 +67,8 @@ def read_verdicts(
         if name in lines:
             raise DataError(
                 f"item `{name}` has a row on line {lines[name]} too",
-                path=path,
-                line=line,
+                path,
+                line,
                 todo="Name with --key all fields that tell items apart",
             )
         lines[name] = line
@@ -87,14 +87,14 @@ def read_verdicts(
         if len(found.unreadable) < SHOWN:
             found.unreadable.append((line, json.dumps(value, ensure_ascii=False)[:80]))
     if not seen:
-        raise DataError(f"no row has the field `{label}`", path=path, todo="Name it with --field")
+        raise DataError(f"no row has the field `{label}`", path, todo="Name it with --field")
     return found
 
 
 def _name(row: Mapping[str, Any], key: str, path: Path, line: int) -> str:
     value = _at(row, key)[1]
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"field `{key}` must be a string or a whole number", path=path, line=line)
+        raise DataError(f"field `{key}` must be a string or a whole number", path, line)
     return str(value)
 
 
@@ -150,7 +150,7 @@ def _number(value: Any, kind: Kind, path: Path, line: int) -> int | None:
     """Return the label of a value, None if it has none; raise DataError for the other kind's."""
     wanted, scale = ("yes or no", "grade") if kind == "binary" else ("a grade", "binary")
     message = f"{json.dumps(value)} is not {wanted}"
-    other = DataError(message, path=path, line=line, todo=f"Pass --scale {scale}")
+    other = DataError(message, path, line, todo=f"Pass --scale {scale}")
     if isinstance(value, bool):
         if kind == "grade":
             raise other

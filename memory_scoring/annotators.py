@@ -55,9 +55,7 @@ def read_annotator(path: Path) -> dict[str, Items]:
         if row.value is None:
             raise DataError(row.fault)
         if row.benchmark_id in found:
-            raise DataError(
-                f"benchmark_id `{row.benchmark_id}` appears twice", path=path, line=row.line
-            )
+            raise DataError(f"benchmark_id `{row.benchmark_id}` appears twice", path, row.line)
         found[row.benchmark_id] = row.value.items
     return found
 

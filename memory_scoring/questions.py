@@ -110,7 +110,7 @@ def read_task4(
     if not asked:
         raise DataError(
             "no task4_ability<N> in this folder",
-            path=folder,
+            folder,
             todo="Give --data the folder above the splits of a release",
         )
     rows: dict[str, Task4Row] = {}
@@ -122,8 +122,8 @@ def read_task4(
             if name in rows:
                 raise DataError(
                     f"benchmark_id `{name}` is in ability {rows[name].ability} too",
-                    path=folder / inputs.track,
-                    line=row.line,
+                    folder / inputs.track,
+                    row.line,
                     todo="Ask for one of them with --ability",
                 )
             rows[name] = row

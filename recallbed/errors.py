@@ -13,7 +13,7 @@ class DataError(UserError):
     """A fault in the data: its file and line, what it is, what to do about it."""
 
     def __init__(
-        self, what: str, *, path: Path | None = None, line: int | None = None, todo: str = ""
+        self, what: str, path: Path | None = None, line: int | None = None, *, todo: str = ""
     ) -> None:
         self.what, self.path, self.line, self.todo = what, path, line, todo
         where = "" if path is None else str(path) + (f":{line}" if line else "") + ": "

@@ -21,7 +21,7 @@ def load_released(root: Path | None, split: str, size: int | None) -> Task3File:
     if size is not None and size not in sizes:
         raise DataError(
             f"no released pool of {size} distractors",
-            path=folder / "task3",
+            folder / "task3",
             todo=f"Pass --distractors with one of {', '.join(map(str, sizes))}",
         )
     return load_task3(folder, sizes[0] if size is None else size)

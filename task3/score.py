@@ -140,7 +140,7 @@ def _open(
     if any(row.gold is None for row in file.rows):
         raise DataError(
             "no reference_output.jsonl in this folder, so nothing can be scored",
-            path=file.path,
+            file.path,
             todo="Choose a split that has references",
         )
     return file, match_selections(file.rows, read_selections(path))

@@ -1,5 +1,7 @@
 """What many tests need: commands and their outcome, one-line errors, small data, rows of a run."""
 
+from __future__ import annotations
+
 import json
 import multiprocessing
 import os
@@ -9,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -22,6 +24,9 @@ from recallbed.harness.run_folder import RunFolder
 from recallbed.harness.run_options import RunOptions
 from retrievers.options import RetrieverOptions
 from task3.options import SweepConfig
+
+if TYPE_CHECKING:
+    from task3.sweep_run import Outcome
 
 ROOT = Path(__file__).parents[1]
 # Only a hang ends a test by time: far above what a loaded machine needs.
@@ -248,13 +253,24 @@ def write_release(
 # Runs in this process
 
 
+def swept(
+    retrievers: Sequence[str | Configuration], data: Path | None = None, **given: Any
+) -> Outcome:
+    """What a sweep in this process comes to; its arguments are those of `sweep_config`."""
+    from task3.sweep_run import run_sweep
+
+    return run_sweep(sweep_config(retrievers, data, **given))
+
+
 def sweep_config(
-    configurations: Sequence[Configuration], data: Path | None = None, **given: Any
+    retrievers: Sequence[str | Configuration], data: Path | None = None, **given: Any
 ) -> SweepConfig:
     """A `SweepConfig` of flat arguments, named like the fields of the options it holds.
 
-    `on_existing` sets the flags of `RunOptions`; without `store` there is none.
+    Retrievers and `settings` are those of --retriever and --set. `on_existing` sets the flags of
+    `RunOptions`; without `store` there is none.
     """
+    made = [one for one in retrievers if isinstance(one, Configuration)]
 
     def some(*names: str) -> dict[str, Any]:
         return {name: given.pop(name) for name in names if name in given}
@@ -265,14 +281,15 @@ def sweep_config(
         overwrite=on_existing == "overwrite",
         **some("out", "retry_failed", "keep_going"),
     )
-    retrievers = RetrieverOptions(
-        tuple(f"{one.label}={one.name}" for one in configurations),
-        tuple(f"{one.label}.{k}={v}" for one in configurations for k, v in one.settings.items()),
+    settings = [f"{one.label}.{key}={value}" for one in made for key, value in one.settings.items()]
+    chosen = RetrieverOptions(
+        tuple(one if isinstance(one, str) else f"{one.label}={one.name}" for one in retrievers),
+        (*settings, *given.pop("settings", ())),
         store=str(given.pop("store", None) or "none"),
         **some("max_memory"),
     )
     return SweepConfig(
-        retrievers,
+        chosen,
         DataOptions(data, **some("split", "limit")),
         PoolOptions(**some("pools", "pool_seeds", "distractors")),
         run=run,

@@ -9,13 +9,11 @@ import pytest
 
 from analysis.metrics import above_tied, display_order, ranked, recall_at
 from recallbed.corpus.records import Memory
-from recallbed.harness.configurations import parse_configurations
 from retrievers import RETRIEVERS, Retriever
 from retrievers.bm25 import BM25, VARIANTS
 from retrievers.rank_bm25 import RankBM25
 from retrievers.rerank import Reranker
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, rows_of, sweep_config
+from tests.kit import WriteRelease, rows_of, swept
 
 KS = (1, 5, 10)
 
@@ -33,18 +31,9 @@ def sweep(
     release: Path, out: Path, *, distractors: int, retriever: str = "bm25", **settings: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The one cell and the rows of a run over the released pools."""
-    outcome = run_sweep(
-        sweep_config(
-            parse_configurations(
-                [f"x={retriever}"], [f"x.{key}={value}" for key, value in settings.items()]
-            ),
-            data=release,
-            pools="released",
-            distractors=(distractors,),
-            ks=KS,
-            out=out,
-        )
-    )
+    chosen = [f"x.{key}={value}" for key, value in settings.items()]
+    pools = {"pools": "released", "distractors": (distractors,)}
+    outcome = swept([f"x={retriever}"], release, settings=chosen, ks=KS, out=out, **pools)
     [cell] = outcome.summary["cells"]
     return cell, rows_of(out)
 

@@ -16,8 +16,7 @@ from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RunContext, build_retriever
 from retrievers.chance import Constant, Random
 from retrievers.overlap import Overlap
-from task3.sweep_run import run_sweep
-from tests.kit import rows_of, sweep_config
+from tests.kit import rows_of, swept
 
 SIZES = (100, 300, 1000)
 KS = (1, 5, 10)
@@ -28,8 +27,7 @@ Swept = tuple[dict[str, Any], list[dict[str, Any]]]
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Summary and rows of both over the whole embedded sample."""
     out: Path = tmp_path_factory.mktemp("chance") / "run"
-    configurations = parse_configurations(["constant", "random"], [])
-    outcome = run_sweep(sweep_config(configurations, distractors=SIZES, ks=KS, out=out))
+    outcome = swept(["constant", "random"], distractors=SIZES, ks=KS, out=out)
     return dict(outcome.summary), rows_of(out)
 
 

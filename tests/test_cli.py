@@ -11,11 +11,9 @@ from typer.testing import Result
 
 from analysis.curves import app as curves_app
 from recallbed.harness.app import one_line_errors
-from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, sweep_config
+from tests.kit import WriteRelease, one_line_error, swept
 
 MINE = """
 from retrievers import Retriever
@@ -225,8 +223,7 @@ CURVE_MISTAKES = {
 
 @pytest.mark.parametrize("mistake", CURVE_MISTAKES)
 def test_a_mistake_of_curves_is_one_line_and_exit_2(place: Path, mistake: str) -> None:
-    constant = (Configuration("constant", "constant", {}),)
-    run_sweep(sweep_config(constant, place / "release", distractors=(4,), out=place / "run"))
+    swept(["constant"], place / "release", distractors=(4,), out=place / "run")
     (place / "empty").mkdir()
     (place / "empty" / "manifest.json").write_bytes((place / "run/manifest.json").read_bytes())
     (place / "empty" / "rows.jsonl").touch()

@@ -8,13 +8,11 @@ from typer.testing import Result
 
 from analysis.compare import app
 from analysis.statistics import wilson
-from recallbed.harness.configurations import Configuration
 from retrievers.base import RetrieverError
 from retrievers.overlap import Overlap
 from retrievers.registry import register
-from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, read_json, sweep_config, write_lines
+from tests.kit import WriteRelease, one_line_error, read_json, swept, write_lines
 
 
 @register("fails-on-odd-topics")
@@ -29,7 +27,7 @@ class FailsOnOddTopics(Overlap):
 
 FAILING = "fails-on-odd-topics"
 RETRIEVERS = {"words": "overlap", "half": FAILING, "also-half": FAILING}
-LABELS = tuple(Configuration(label, name, {}) for label, name in RETRIEVERS.items())
+LABELS = [f"{label}={name}" for label, name in RETRIEVERS.items()]
 
 
 @pytest.fixture
@@ -44,8 +42,7 @@ def release(write_release: WriteRelease) -> Path:
 
 @pytest.fixture
 def run(release: Path, tmp_path: Path) -> Path:
-    config = sweep_config(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run")
-    return run_sweep(config).path
+    return swept(LABELS, release, distractors=(5, 12), ks=(1,), out=tmp_path / "run").path
 
 
 def compare(*words: object) -> Result:
@@ -108,8 +105,7 @@ def test_a_run_of_one_session_has_no_verdict(write_release: WriteRelease, tmp_pa
         for i in range(10)
     ]
     path = write_lines(tmp_path / "own.jsonl", rows)
-    labels = (Configuration("words", "overlap", {}), Configuration("chance", "constant", {}))
-    run = run_sweep(sweep_config(labels, path, ks=(1,), out=tmp_path / "own")).path
+    run = swept(["words=overlap", "chance=constant"], path, ks=(1,), out=tmp_path / "own").path
     [found] = as_json(f"{run}:words", f"{run}:chance")
     assert (found["low"], found["high"], found["p"], found["verdict"]) == (None,) * 4
     assert found["reason"] == "all queries are of one session"

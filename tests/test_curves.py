@@ -20,11 +20,9 @@ from analysis.metrics import Recall
 from analysis.published import BASELINES, CAPTION, published_task3
 from analysis.runs import read_run
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config, write_lines
+from tests.kit import WriteRelease, one_line_error, rows_of, swept, write_lines
 
 SIZES = (4, 10, 25)
 
@@ -39,9 +37,7 @@ def place(write_release: WriteRelease, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def sweep(out: str, *names: str, **options: Any) -> Path:
-    labels = tuple(Configuration(name.replace("=", "_"), name, {}) for name in names)
-    given: dict[str, Any] = {"distractors": SIZES, **options}
-    return run_sweep(sweep_config(labels, Path("release"), out=Path(out), **given)).path
+    return swept(names, Path("release"), out=Path(out), **{"distractors": SIZES, **options}).path
 
 
 def curves(*words: str) -> Result:
@@ -133,8 +129,7 @@ def test_the_x_axis_is_logarithmic_with_ticks(place: Path, drawn: list[Figure]) 
 
 
 def test_thousands_are_written_for_people(place: Path, drawn: list[Figure]) -> None:
-    constant = (Configuration("constant", "constant", {}),)
-    run_sweep(sweep_config(constant, distractors=(100, 1000), limit=3, out=Path("sample")))
+    swept(["constant"], distractors=(100, 1000), limit=3, out=Path("sample"))
     curves("sample")
     axes = only_axes(drawn)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["100", "1,000"]

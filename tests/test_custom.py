@@ -21,10 +21,8 @@ from analysis.tables import build_table, remarks, title
 from recallbed.corpus import DataError, Memory
 from recallbed.corpus.custom import CustomFile, is_custom, load_custom
 from recallbed.corpus.material import gather
-from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from task3.sweep import app as sweep_app
-from task3.sweep_run import run_sweep
 from tests.kit import (
     LFS,
     PROMISED,
@@ -32,7 +30,7 @@ from tests.kit import (
     one_line_error,
     rows_of,
     run,
-    sweep_config,
+    swept,
     write_lines,
 )
 from tests.test_resume import SLOW, finish, row_count, start_and_hold
@@ -92,9 +90,7 @@ def sweep(data: Path, out: Path, **options: Any) -> dict[str, Any]:
 
 def report(data: Path, out: Path, **options: Any) -> SweepSummary:
     name = options.pop("name", f"{__name__}:Stated")
-    given: dict[str, Any] = {"ks": (1, 2), **options}
-    config = sweep_config((Configuration("mine", name, {}),), data, out=out, **given)
-    return run_sweep(config).report
+    return swept([f"mine={name}"], data, out=out, **{"ks": (1, 2), **options}).report
 
 
 command = partial(run, sweep_app, "--retriever", "overlap")
@@ -262,24 +258,6 @@ FAULTS: dict[str, tuple[Any, list[str]]] = {
 def test_a_fault_is_one_line_with_file_and_line(write: Write, fault: str) -> None:
     value, parts = FAULTS[fault]
     path = write(small(id="first"), value, small(id="last"))
-    assert_refused(path, f"{path}:2: ", *parts)
-
-
-LINES = {
-    "half a line": (b'{"query": "a", "memories": ["b"', ["not valid JSON at column"]),
-    "two objects": (b'{"query": "a"} {"query": "b"}', ["not valid JSON at column"]),
-    "NaN": (b'{"query": "a", "memories": ["b"], "gold": NaN}', ["NaN is not JSON"]),
-    "latin 1": (b'{"query": "caf\xe9", "memories": ["b"], "gold": 0}', ["not UTF-8 at byte 14"]),
-    "deep nesting": (b"[" * 100_000 + b"]" * 100_000, ["nested too deeply"]),
-    "a number of 5,000 digits": (b'{"gold": ' + b"9" * 5000 + b"}", ["not valid JSON"]),
-}
-
-
-@pytest.mark.parametrize("fault", LINES)
-def test_a_line_that_is_no_json(write: Write, fault: str) -> None:
-    line, parts = LINES[fault]
-    path = write(small())
-    path.write_bytes(path.read_bytes() + line + b"\n")
     assert_refused(path, f"{path}:2: ", *parts)
 
 

@@ -22,14 +22,12 @@ from recallbed.chat_models.cache import ReplyCache, Stored
 from recallbed.corpus.records import MemoryItem
 from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of, seal, unseal
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.experiment import execute, make_rows
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run, read_rows
 from recallbed.harness.run_options import RunOptions
-from task3.sweep_run import run_sweep
-from tests.kit import PROMISED, Items, assert_equal_runs, sweep_config
+from tests.kit import PROMISED, Items, assert_equal_runs, swept
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
@@ -52,9 +50,8 @@ def refused(read: Callable[[], Any]) -> str | None:
 
 def small_sweep(out: Path, **options: Any) -> Path:
     """A run over the sample: one retriever, one size, three queries."""
-    given: dict[str, Any] = {"distractors": (5,), "ks": (1,), "limit": 3, **options}
-    run_sweep(sweep_config((Configuration("overlap", "overlap", {}),), out=out, **given))
-    return out
+    given = {"distractors": (5,), "ks": (1,), "limit": 3, **options}
+    return swept(["overlap"], out=out, **given).path
 
 
 def test_every_flipped_bit_of_rows_is_refused(tmp_path: Path) -> None:

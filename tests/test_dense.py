@@ -17,12 +17,11 @@ from recallbed.corpus.options import Strategy
 from recallbed.corpus.pools import PoolSet, build_pools
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration, parse_configurations
+from recallbed.harness.configurations import parse_configurations
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense, MiniLM
 from task3.pool_scoring import PoolKey, Scorer
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import WriteRelease, swept
 from tests.test_encoder import rows_matter
 
 QUERY = "Which drink should I order this morning?"
@@ -272,13 +271,8 @@ def test_preparing_again_counts_the_same() -> None:
 
 def test_truncation_is_in_the_summary_of_a_run(write_release: WriteRelease, tmp_path: Path) -> None:
     release = write_release([(QUERY, [TEXTS[0], LONG, "Plays chess"], 0), *ROWS[1:]])
-    config = sweep_config(
-        (Configuration("m", "minilm", {"device": "cpu"}),),
-        data=release,
-        distractors=(2,),
-        out=tmp_path / "run",
-    )
-    notes = run_sweep(config).summary["notes"]["m"]
+    options = {"settings": ["m.device=cpu"], "distractors": (2,), "out": tmp_path / "run"}
+    notes = swept(["m=minilm"], release, **options).summary["notes"]["m"]
     # The three pools hold nine memories; chess is in two of them.
     assert (notes["truncated_memories"], notes["of_memories"]) == (1, 8)
     assert (notes["truncated_queries"], notes["of_queries"]) == (0, 3)

@@ -16,8 +16,7 @@ from retrievers import RunContext, build_retriever
 from retrievers.dense import MiniLM
 from retrievers.faiss import Faiss
 from retrievers.testing import RetrieverContract
-from task3.sweep_run import run_sweep
-from tests.kit import rows_of, sweep_config
+from tests.kit import rows_of, swept
 
 ANIMALS = ("hens", "bees", "a goat", "two cats", "an old dog", "ducks", "a parrot", "rabbits")
 PLACES = ("shed", "garden", "kitchen", "barn", "orchard", "attic", "yard", "cellar", "porch")
@@ -45,11 +44,9 @@ class TestContract(RetrieverContract):
 
 
 def test_rows_equal_those_of_minilm(tmp_path: Path) -> None:
-    labels = tuple(Configuration(name, name, {}) for name in ("minilm", "faiss"))
-    store = tmp_path / "store.sqlite"
-    asked = sweep_config(labels, distractors=(20, 60), limit=6, out=tmp_path / "r", store=store)
-    run_sweep(asked)
-    rows = rows_of(tmp_path / "r")
+    out, store = tmp_path / "r", tmp_path / "store.sqlite"
+    swept(["minilm", "faiss"], distractors=(20, 60), limit=6, out=out, store=store)
+    rows = rows_of(out)
     half = len(rows) // 2
     assert half == 12
     own = {"retriever", "check"}  # the check of a row covers its label

@@ -24,10 +24,8 @@ from recallbed.corpus.custom import load_custom
 from recallbed.corpus.material import gather
 from recallbed.corpus.validate import validate
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_options import RunOptions
-from task3.sweep_run import run_sweep
-from tests.kit import sweep_config, write_lines
+from tests.kit import swept, write_lines
 from tests.test_fuzz import (
     DEPTH,
     Damage,
@@ -105,9 +103,8 @@ def own(tmp_path: Path) -> Path:
 
 
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> dict[str, Any]:
-    labels = tuple(Configuration(name, name, {}) for name in names)
-    given: dict[str, Any] = {"ks": (1, 2), "keep_scores": True, **options}
-    return dict(run_sweep(sweep_config(labels, data, out=out, **given)).summary)
+    given = {"ks": (1, 2), "keep_scores": True, **options}
+    return dict(swept(names, data, out=out, **given).summary)
 
 
 # A user's own file

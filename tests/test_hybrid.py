@@ -21,8 +21,7 @@ from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
 from retrievers.testing import POOL, QUERIES, RetrieverContract
-from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, python, sweep_config
+from tests.kit import ROOT, WriteRelease, python, swept
 
 TEXTS = ("likes tea", "has a cat", "runs on Sundays", "likes tea and cats")
 SMALL = [Memory(text) for text in TEXTS]
@@ -246,12 +245,9 @@ def test_settings_hold_those_of_the_legs() -> None:
 
 
 def sweep(release: Path, out: Path, workers: int = 1, **settings: str) -> bytes:
-    words = [f"h.{key}={value}" for key, value in settings.items()]
-    configurations = parse_configurations(["bm25", "h=hybrid"], ["h.legs=bm25,overlap", *words])
-    config = sweep_config(
-        configurations, release, pools="released", distractors=(3,), workers=workers, out=out
-    )
-    run_sweep(config)
+    words = ["h.legs=bm25,overlap", *(f"h.{key}={value}" for key, value in settings.items())]
+    pools = {"pools": "released", "distractors": (3,)}
+    swept(["bm25", "h=hybrid"], release, settings=words, workers=workers, out=out, **pools)
     return (out / "rows.jsonl").read_bytes()
 
 

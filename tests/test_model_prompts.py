@@ -19,7 +19,6 @@ from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.fingerprint import canonical
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense
-from task3.sweep_run import run_sweep
 from tests.kit import (
     WriteRelease,
     checked,
@@ -27,7 +26,7 @@ from tests.kit import (
     rows_of,
     run,
     run_json,
-    sweep_config,
+    swept,
     write_lines,
 )
 from tests.tiny_models import save_static, static
@@ -212,13 +211,10 @@ def test_a_sweep_with_unknown_words_ends_with_their_count(
     plain: Path, write_release: WriteRelease, tmp_path: Path
 ) -> None:
     queries = [("tea", ["tea", "zebra", "cat"], 0), ("quagga", ["cat", "tea", "gnu"], 1)]
-    two = (
-        Configuration("d", "dense", {"model": str(plain), "device": "cpu"}),
-        Configuration("h", "hybrid", {"legs": "bm25,d"}),
-    )
+    settings = [f"d.model={plain}", "d.device=cpu", "h.legs=bm25,d"]
     release, out = write_release(queries), tmp_path / "run"
-    config = sweep_config(two, data=release, distractors=(2,), out=out)
-    notes = run_sweep(config).summary["notes"]["d"]
+    both = swept(["d=dense", "h=hybrid"], release, settings=settings, distractors=(2,), out=out)
+    notes = both.summary["notes"]["d"]
     assert (notes["zero_vector_queries"], notes["of_queries"]) == (1, 2)
     rows = rows_of(out)
     assert [row["error"] for row in rows] == [None] * 4

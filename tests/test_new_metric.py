@@ -14,12 +14,10 @@ from analysis.curves import curves_of
 from analysis.frontier import points_of
 from analysis.metrics import METRICS, MetricAtK, Precision, Recall, Ties, parse_metric
 from analysis.runs import read_run
-from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, read_json, run, run_json, sweep_config
+from tests.kit import WriteRelease, read_json, run, run_json, swept
 
-LABELS = (Configuration("words", "overlap", {}), Configuration("same", "constant", {}))
+LABELS = ("words=overlap", "same=constant")
 
 
 class Miss(MetricAtK):
@@ -79,8 +77,7 @@ def test_a_metric_is_named_on_input(miss: None) -> None:
 def test_precision_is_read_from_rows_without_being_in_summaries(
     release: Path, tmp_path: Path
 ) -> None:
-    config = sweep_config(LABELS, release, distractors=(3,), ks=(1,), out=tmp_path / "run")
-    path = run_sweep(config).path
+    path = swept(LABELS, release, distractors=(3,), ks=(1,), out=tmp_path / "run").path
     assert "precision" not in json.dumps(read_json(path / "summary.json"))
     found = read_run(path)
     constant = curves_of([found], Precision(2))[1]

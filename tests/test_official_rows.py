@@ -15,7 +15,6 @@ from recallbed.corpus.contract import FILLED, check_format, filled_row, is_fille
 from recallbed.corpus.predictions import NameLookup
 from recallbed.corpus.records import Turn
 from recallbed.corpus.validate import app as validate_app
-from recallbed.harness.configurations import Configuration
 from retrievers import Retriever
 from retrievers.base import RetrieverError
 from task1.run import app as run_task1
@@ -23,12 +22,11 @@ from task1.score import app as score_task1
 from task2.run import app as run_task2
 from task2.score import app as score_task2
 from task3.score import app as score_task3
-from task3.sweep_run import run_sweep
 from task4.extractive import Extractive
 from task4.figures import is_grounded
 from task4.run import app as run_task4
 from task4.score import app as score_task4
-from tests.kit import one_line_error, read_lines, rows_of, run, run_json, sweep_config, write_lines
+from tests.kit import one_line_error, read_lines, rows_of, run, run_json, swept, write_lines
 
 ABILITIES = [f"task4_ability{n}" for n in range(1, 6)]
 
@@ -57,8 +55,7 @@ class Lengths(Retriever):
 
 def run_of(task: str, out: Path) -> Path:
     if task == "task3":
-        label = Configuration("L", f"{__name__}:Lengths", {})
-        run_sweep(sweep_config([label], out=out, pools="released", distractors=(100,)))
+        swept([f"L={__name__}:Lengths"], out=out, pools="released", distractors=(100,))
     else:
         app = {"task1": run_task1, "task2": run_task2, "task4": run_task4}[task]
         run(app, "--system", f"{__name__}:FailsOften", "--out", out, code=0)

@@ -18,12 +18,11 @@ from analysis.runs import read_run
 from recallbed.corpus import Memory, sample_root
 from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.options import STRATEGIES, Strategy
-from recallbed.harness.configurations import Configuration
 from retrievers.base import Retriever, RunContext
 from task3.sweep import app
-from task3.sweep_run import Outcome, run_sweep
+from task3.sweep_run import Outcome
 from tests import kit
-from tests.kit import LFS, WriteRelease, one_line_error, read_lines, sweep_config, write_lines
+from tests.kit import LFS, WriteRelease, one_line_error, read_lines, swept, write_lines
 from tests.kit import edit_line as edit
 
 INPUT, REFERENCE = "model_input.jsonl", "reference_output.jsonl"
@@ -68,10 +67,7 @@ def run(
     pools: Strategy = "released",
     **more: Any,
 ) -> Outcome:
-    named = tuple(Configuration(name.rpartition(":")[2], name, {}) for name in names)
-    return run_sweep(
-        sweep_config(named, data=root, distractors=sizes, pools=pools, out=out, **more)
-    )
+    return swept(names, root, distractors=sizes, pools=pools, out=out, **more)
 
 
 def figures(outcome: Outcome, label: str) -> Mapping[str, Any]:

@@ -16,13 +16,11 @@ from analysis.runs import read_run
 from analysis.tables import build_table, remarks
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_row
 from retrievers import NotScored, Retriever, Scored, Usage
 from retrievers.overlap import Overlap
 from task3.sweep import app
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, one_line_error, rows_of, run, sweep_config
+from tests.kit import WriteRelease, one_line_error, rows_of, run, swept
 from tests.reader import reader
 from tests.scripted_server import ScriptedServer, scripted_server
 from tests.test_summary import manifest, only_cell, row, shown, summarise
@@ -126,11 +124,9 @@ def test_a_wrong_field_of_a_result_fails_its_own_query(of: dict[str, Any], cause
 
 def test_unions_have_no_first_stage(write_release: WriteRelease) -> None:
     release = numbered(write_release)
-    module = "tests.test_rerank_rows"
     for name, keys in (("Union", ROW_KEYS), ("Estimates", ROW_KEYS + RERANKED_KEYS)):
-        labels = (Configuration("x", f"{module}:{name}", {}),)
-        config = sweep_config(labels, release, distractors=(4,), out=release / name)
-        found = read_run(run_sweep(config).path)
+        out = release / name
+        found = read_run(swept([f"{__name__}:{name}"], release, distractors=(4,), out=out).path)
         assert {tuple(one.to_json()) for one in found.rows} == {keys}
         for one in found.rows:
             assert one.reranked in (None, Reranking(estimated=1))
@@ -370,9 +366,8 @@ def test_a_run_that_changes_no_figure_is_refused(place: Path, server: ScriptedSe
 
 def test_a_depth_that_is_no_rerankers_refuses_nothing(write_release: WriteRelease) -> None:
     release = numbered(write_release, 2)
-    labels = (Configuration("x", "tests.test_rerank_rows:Deep", {}),)
-    config = sweep_config(labels, release, distractors=(4,), ks=(3,), out=release.parent / "run")
-    assert run_sweep(config).summary["cells"]
+    given = {"distractors": (4,), "ks": (3,), "out": release.parent / "run"}
+    assert swept([f"{__name__}:Deep"], release, **given).summary["cells"]
 
 
 class Deep(Overlap):
@@ -460,6 +455,5 @@ def test_a_refused_key_ends_the_run(place: Path, server: ScriptedServer) -> None
 def test_run_sweep_takes_no_dry_run(write_release: WriteRelease) -> None:
     from recallbed.chat_models.session import ChatOptions
 
-    config = sweep_config((), numbered(write_release), chat=ChatOptions(dry_run=True))
     with pytest.raises(UserError, match="dry run"):
-        run_sweep(config)
+        swept((), numbered(write_release), chat=ChatOptions(dry_run=True))

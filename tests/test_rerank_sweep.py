@@ -13,13 +13,11 @@ from typing import Any
 
 from recallbed.chat_models import ChatOptions, harmless_line
 from recallbed.corpus.material import gather
-from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.failures import without_reason
-from task3.options import SweepConfig
-from task3.sweep_run import run_sweep
-from tests.kit import ROOT, WriteRelease, rows_of, sweep_config
+from task3.sweep_run import Outcome
+from tests.kit import ROOT, WriteRelease, rows_of, swept
 from tests.reader import knows, reader, shown
-from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.scripted_server import Call, scripted_server
 
 QUERIES = 120
 # Each is a twentieth of all calls. Of the first kinds a whole reply comes, and is stored.
@@ -51,18 +49,16 @@ def invented(write_release: WriteRelease) -> Path:
     return write_release(rows, size=11)
 
 
-def config(
-    data: Path, server: ScriptedServer, out: Path, replies: Path, **more: Any
-) -> SweepConfig:
-    settings = ["r.model=openai:m", "r.first_stage=bm25", "r.depth=8"]
-    return sweep_config(
-        configurations=parse_configurations(["r=listwise"], settings),
-        data=data,
+def sweep(data: Path, url: str, out: Path, replies: Path, **more: Any) -> Outcome:
+    return swept(
+        ["r=listwise"],
+        data,
+        settings=["r.model=openai:m", "r.first_stage=bm25", "r.depth=8"],
         pools="released",
         distractors=(11,),
         ks=(1, 5),
         out=out,
-        chat=ChatOptions(base_url=server.url, replies=str(replies), **WAITS),
+        chat=ChatOptions(base_url=url, replies=str(replies), **WAITS),
         **more,
     )
 
@@ -78,19 +74,16 @@ def test_a_perfect_reader_reaches_exactly_the_first_stages_recall_at_its_depth(
     rows = gather(alpsbench, "dev", "released", (100,), (0,), 12).pools.rows
     golds = {harmless_line(row.query): harmless_line(row.gold_memory.text) for row in rows}
     with scripted_server(reader(lambda query, text: float(golds[query] == text))) as server:
-        outcome = run_sweep(
-            sweep_config(
-                configurations=parse_configurations(
-                    ["minilm", "llm=listwise"], ["llm.model=openai:m", "llm.depth=20"]
-                ),
-                data=alpsbench,
-                pools="released",
-                distractors=(100,),
-                ks=(1, 20),
-                limit=12,
-                out=tmp_path / "run",
-                chat=ChatOptions(base_url=server.url, replies="none"),
-            )
+        outcome = swept(
+            ["minilm", "llm=listwise"],
+            alpsbench,
+            settings=["llm.model=openai:m", "llm.depth=20"],
+            pools="released",
+            distractors=(100,),
+            ks=(1, 20),
+            limit=12,
+            out=tmp_path / "run",
+            chat=ChatOptions(base_url=server.url, replies="none"),
         )
         assert len(server.calls) == 12
     minilm, llm = outcome.summary["cells"]
@@ -107,12 +100,12 @@ def test_faults_of_every_kind_are_accounted_for_and_a_second_run_has_equal_bytes
     pools = gather(data, "dev", "released", (11,), (0,), None).pools
     golds = [row.gold_memory.text for row in pools.rows]
     with scripted_server(reader(knows(*golds)), behaviour) as server:
-        outcome = run_sweep(config(data, server, tmp_path / "a", tmp_path / "a.sqlite"))
+        outcome = sweep(data, server.url, tmp_path / "a", tmp_path / "a.sqlite")
         kinds = Counter(behaviour(call) for call in server.calls)
-        again = run_sweep(config(data, server, tmp_path / "b", tmp_path / "b.sqlite"))
+        again = sweep(data, server.url, tmp_path / "b", tmp_path / "b.sqlite")
         before = len(server.calls)
         # Everything that was stored is there: what is asked now are the errors and what was cut.
-        run_sweep(config(data, server, tmp_path / "c", tmp_path / "a.sqlite"))
+        sweep(data, server.url, tmp_path / "c", tmp_path / "a.sqlite")
         anew = Counter(behaviour(call) for call in server.calls[before:])
     assert set(kinds) == {*KINDS, "perfect"}, "every kind of fault was met"
     assert same_bytes(tmp_path / "a", tmp_path / "b")
@@ -133,16 +126,12 @@ def test_faults_of_every_kind_are_accounted_for_and_a_second_run_has_equal_bytes
 
 
 SCRIPT = """
-import json, sys
+import sys
 from pathlib import Path
-from tests.test_rerank_sweep import config
-from task3.sweep_run import run_sweep
-
-class Server:
-    url = sys.argv[2]
-
-out = Path(sys.argv[3])
-run_sweep(config(Path(sys.argv[1]), Server, out, out.with_suffix(".sqlite"), on_existing="resume"))
+from tests.test_rerank_sweep import sweep
+data, url, out = sys.argv[1:]
+replies = Path(out).with_suffix(".sqlite")
+sweep(Path(data), url, Path(out), replies, on_existing="resume")
 """
 
 

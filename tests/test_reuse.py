@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from recallbed.chat_models import ChatOptions
-from recallbed.harness.configurations import parse_configurations
 from recallbed.harness.run_options import RunOptions
 from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests.kit import WriteRelease, sweep_config, swept
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 
@@ -30,10 +29,9 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
 ) -> None:
     with scripted_server(reader(lambda query, text: len(text))) as server:
         config = sweep_config(
-            configurations=parse_configurations(
-                ["r=listwise"], ["r.model=openai:m", "r.first_stage=overlap", "r.depth=3"]
-            ),
-            data=write_release(ROWS),
+            ["r=listwise"],
+            write_release(ROWS),
+            settings=["r.model=openai:m", "r.first_stage=overlap", "r.depth=3"],
             distractors=(2,),
             ks=(1,),
             out=tmp_path / "first",
@@ -63,12 +61,5 @@ def test_a_sweep_whose_server_is_off_says_that_it_ends_from_the_cache(
 def test_nothing_reused_is_not_mentioned(
     write_release: WriteRelease, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = sweep_config(
-        configurations=parse_configurations(["overlap"], []),
-        data=write_release(ROWS),
-        distractors=(2,),
-        ks=(1,),
-        out=tmp_path / "run",
-    )
-    run_sweep(config)
+    swept(["overlap"], write_release(ROWS), distractors=(2,), ks=(1,), out=tmp_path / "run")
     assert told(capsys) == []

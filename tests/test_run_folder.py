@@ -17,13 +17,12 @@ from typer.testing import Result
 from analysis.rows import is_sweep_row
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.files import write_atomically, written_whole
 from recallbed.harness.fingerprint import canonical, difference, short_hash
 from recallbed.harness.run_folder import encode_kept, encode_row, open_run, read_manifest
 from retrievers import Retriever, RetrieverError
 from task3.sweep import app
-from task3.sweep_run import Outcome, run_sweep
+from task3.sweep_run import Outcome
 from tests.kit import (
     HANG,
     PROMISED,
@@ -35,7 +34,7 @@ from tests.kit import (
     rows_of,
     run,
     strings_in,
-    sweep_config,
+    swept,
 )
 
 KEYS = [
@@ -76,9 +75,8 @@ def release(write_release: WriteRelease) -> Path:
 
 
 def sweep(root: Path, out: Path, *names: str, **options: Any) -> Outcome:
-    configurations = tuple(Configuration(f"r{i}", name, {}) for i, name in enumerate(names))
-    given: dict[str, Any] = {"distractors": (5, 12), "ks": (1, 5), **options}
-    return run_sweep(sweep_config(configurations, root, out=out, **given))
+    labels = [f"r{i}={name}" for i, name in enumerate(names)]
+    return swept(labels, root, out=out, **{"distractors": (5, 12), "ks": (1, 5), **options})
 
 
 def test_rows_have_exactly_the_designed_keys(release: Path, tmp_path: Path) -> None:

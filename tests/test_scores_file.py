@@ -16,13 +16,11 @@ from typer.testing import Result
 from analysis.export import app as export_app
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.sweep import app as sweep_app
-from task3.sweep_run import run_sweep
-from tests.kit import one_line_error, read_lines, run, sweep_config, write_lines
+from tests.kit import one_line_error, read_lines, run, swept, write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
@@ -54,9 +52,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
-    labels = tuple(Configuration(name.rpartition(":")[2], name, {}) for name in names)
-    asked: dict[str, Any] = {"ks": (1,), "keep_scores": True, **options}
-    run_sweep(sweep_config(labels, data, out=out, **asked))
+    swept(names, data, out=out, **{"ks": (1,), "keep_scores": True, **options})
 
 
 def assert_equal_runs(one: Path, other: Path) -> None:

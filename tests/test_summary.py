@@ -16,10 +16,9 @@ from analysis.summary import summarise as summarise_rows
 from analysis.tables import build_table, remarks
 from recallbed.corpus import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration
 from retrievers import Retriever, RetrieverError, Scored, Usage
-from task3.sweep_run import run_sweep
-from tests.kit import WriteRelease, sweep_config
+from tests import kit
+from tests.kit import WriteRelease
 
 
 class FailsOnEven(Retriever):
@@ -88,10 +87,9 @@ def swept(write_release: WriteRelease, tmp_path: Path) -> Callable[..., Any]:
     """The cells of a sweep over `queries` queries with pools of five."""
 
     def sweep(*retrievers: str, queries: int = 5, out: str = "run", **options: Any) -> Any:
-        labels = tuple(Configuration(f"x{i}", name, {}) for i, name in enumerate(retrievers))
-        given: dict[str, Any] = {"distractors": (4,), "ks": (1,), **options}
-        data = numbered(write_release, queries)
-        return run_sweep(sweep_config(labels, data, out=tmp_path / out, **given)).summary["cells"]
+        labels = [f"x{i}={name}" for i, name in enumerate(retrievers)]
+        given = {"out": tmp_path / out, "distractors": (4,), "ks": (1,), **options}
+        return kit.swept(labels, numbered(write_release, queries), **given).summary["cells"]
 
     return sweep
 

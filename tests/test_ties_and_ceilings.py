@@ -19,11 +19,10 @@ from analysis.metrics import (
 )
 from analysis.statistics import paired
 from analysis.tables import build_table, remarks
-from recallbed.harness.configurations import Configuration
 from task3.sweep import app as sweep_app
-from task3.sweep_run import Outcome, run_sweep
+from task3.sweep_run import Outcome
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, rows_of, sweep_config
+from tests.kit import WriteRelease, one_line_error, rows_of, swept
 
 Sweep = Callable[..., Outcome]
 
@@ -33,13 +32,8 @@ def sweep(write_release: WriteRelease, tmp_path: Path) -> Sweep:
     """Sweep a release of these rows, by default into `run`."""
 
     def do(rows: Sequence[Any], name: str, out: str = "run", **options: Any) -> Outcome:
-        given: dict[str, Any] = {
-            "pools": "released",
-            "distractors": (len(rows[0][1]) - 1,),
-            **options,
-        }
-        labels = (Configuration(name, name, {}),)
-        return run_sweep(sweep_config(labels, write_release(rows), out=tmp_path / out, **given))
+        given = {"pools": "released", "distractors": (len(rows[0][1]) - 1,), **options}
+        return swept([name], write_release(rows), out=tmp_path / out, **given)
 
     return do
 

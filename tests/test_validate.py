@@ -37,6 +37,7 @@ command = partial(run, app)
 
 def as_json(*arguments: object) -> dict[str, Any]:
     result = command(*arguments, "--json")
+    assert result.stderr == ""
     found: dict[str, Any] = json.loads(result.stdout)
     assert result.exit_code == (2 if found["fault_count"] else 0)
     return found
@@ -79,8 +80,7 @@ def test_the_sample_is_clean() -> None:
 
 @pytest.mark.parametrize("below", ["", "dev"])
 def test_the_real_data_is_clean_with_the_counts_of_its_readme(alpsbench: Path, below: str) -> None:
-    result = command(alpsbench / below, "--json", code=0)
-    report = json.loads(result.stdout)
+    report = as_json(alpsbench / below)
     assert (report["faults"], report["fault_count"], report["no_tracks"]) == ([], 0, [])
     wanted = {f"dev/{name}": rows for name, rows in README_ROWS.items()}
     assert per_track(report, "rows") == wanted
@@ -249,25 +249,18 @@ def assert_all_reported(faults: list[str], root: Path) -> None:
     assert all("has no row in" in line for line in rest)
 
 
-def test_ten_planted_faults_are_all_reported_in_text(sample: Path) -> None:
+def test_ten_planted_faults_are_all_reported(sample: Path) -> None:
     assert len({words for *_, words in PLANTED}) == len(PLANTED) == 10
     plant_all(sample)
-    result = shell(sample, code=2)
-    assert "Traceback" not in result.stdout + result.stderr
-    lines = result.stdout.splitlines()
-    faults = [line.removeprefix("fault: ") for line in lines if line.startswith("fault: ")]
-    assert_all_reported(faults, sample)
-    assert lines[-1].endswith(f", {len(faults)} faults")
-
-
-def test_ten_planted_faults_are_all_reported_in_json(sample: Path) -> None:
-    plant_all(sample)
-    result = shell(sample, "--json", code=2)
-    assert result.stderr == ""
-    report = json.loads(result.stdout)
+    report = as_json(sample)
     assert_all_reported(report["faults"], sample)
     assert report["fault_count"] == len(report["faults"])
     assert sum(per_track(report, "faults").values()) == report["fault_count"]
+    lines = command(sample, code=2).stdout.splitlines()
+    assert [line for line in lines if line.startswith("fault: ")] == [
+        f"fault: {fault}" for fault in report["faults"]
+    ]
+    assert lines[-1].endswith(f", {report['fault_count']} faults")
     # The other rows are counted all the same, and the untouched track has no fault.
     rows = {
         name: len(read_lines(sample_root() / name / INPUT)) for name in per_track(report, "rows")
@@ -287,8 +280,7 @@ def test_one_planted_fault_alone_is_enough_for_exit_code_2(
 ) -> None:
     track, file, change, line, words = planted
     change(sample / "dev" / track / file)
-    result = command(sample / "dev")
-    assert result.exit_code == 2
+    result = command(sample / "dev", code=2)
     start = f"fault: {sample / 'dev' / track / file}:{line}: "
     assert [x for x in result.stdout.splitlines() if x.startswith(start) and words in x]
 
@@ -310,13 +302,6 @@ def test_a_gold_that_occurs_twice_in_its_pool_is_a_fault(small: Path) -> None:
     path = small / "dev" / "task3" / "d100"
     edit(path / INPUT, 2, lambda row: row["input"]["candidate_memories"][9].update(value="text 1 "))
     assert_fault(small, f"{path / REFERENCE}:2: ", "2 times in its pool")
-
-
-def test_json_nested_too_deeply_is_a_fault(small: Path) -> None:
-    path = small / "dev" / "task2" / INPUT
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write('{"benchmark_id": ' + "[" * 10_000 + "]" * 10_000 + "}\n")
-    assert_fault(small, f"{path}:4: ", "nested too deeply")
 
 
 @pytest.mark.parametrize("file", [INPUT, REFERENCE])

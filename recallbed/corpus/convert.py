@@ -64,7 +64,7 @@ def longmemeval(
         if not any(written.golds):
             raise DataError(
                 f"not one of {written.questions} questions has a gold at {level} level",
-                path=file,
+                file,
                 todo="Gold needs a turn with has_answer in a session of answer_session_ids",
             )
     note(*(f"{out}: {line}" for line in written.lines(repairs)))

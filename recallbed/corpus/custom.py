@@ -63,7 +63,7 @@ def load_custom(path: Path) -> CustomFile:
     if not rows:
         raise DataError(
             f"none of {len(abstentions)} rows has a gold, so nothing can be scored",
-            path=path,
+            path,
             todo="Give `gold` the positions of the memories that answer the query, from 0",
         )
     size = max(len(row.candidates) - len(row.golds) for row in rows)
@@ -85,9 +85,7 @@ def read_custom(
             before = lines.setdefault(row.benchmark_id, line)
             if before != line:
                 raise DataError(
-                    f"id `{row.benchmark_id}` already appears on line {before}",
-                    path=path,
-                    line=line,
+                    f"id `{row.benchmark_id}` already appears on line {before}", path, line
                 )
         except DataError as error:
             if on_fault is None:

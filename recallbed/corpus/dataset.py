@@ -66,7 +66,7 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
         if size not in there:
             raise DataError(
                 f"no released pool of {size} distractors (there are: {_join(there)})",
-                path=folder / "task3",
+                folder / "task3",
                 todo="Ask for one of these, or build pools of any size with --pools nested",
             )
     files = {size: load_task3(folder, size) for size in sorted({there[0], *sizes})}
@@ -76,7 +76,7 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
             if row.gold is None:
                 raise DataError(
                     "no reference_output.jsonl next to it, so nothing can be scored",
-                    path=file.path,
+                    file.path,
                     todo="Choose a split that has references",
                 )
         _same_queries(smallest, file, size)
@@ -125,17 +125,17 @@ def _same_queries(smallest: Task3File, file: Task3File, size: int) -> None:
         if base is None:
             raise DataError(
                 f"`{row.benchmark_id}` is not among the queries of d{smallest.size}",
-                path=file.path,
-                line=row.line,
+                file.path,
+                row.line,
             )
         if (base.query, base.gold_memory.text) != (row.query, row.gold_memory.text):
             raise DataError(
                 f"`{row.benchmark_id}` has another query or gold than in d{smallest.size}",
-                path=file.path,
-                line=row.line,
+                file.path,
+                row.line,
             )
     for missing in known:
-        raise DataError(f"`{missing}` of d{smallest.size} has no row in d{size}", path=file.path)
+        raise DataError(f"`{missing}` of d{smallest.size} has no row in d{size}", file.path)
 
 
 def _full_pools(file: Task3File) -> None:
@@ -144,8 +144,8 @@ def _full_pools(file: Task3File) -> None:
             raise DataError(
                 f"the pool of `{row.benchmark_id}` has {len(row.candidates) - 1} distractors,"
                 f" not the {file.size} of its folder's name",
-                path=file.path,
-                line=row.line,
+                file.path,
+                row.line,
             )
 
 

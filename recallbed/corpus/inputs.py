@@ -60,14 +60,14 @@ def read_inputs(
     if path is None:
         raise DataError(
             f"no model_input.jsonl of {track.name} here",
-            path=place,
+            place,
             todo="Give --data the folder above the splits of a release",
         )
     repairs: Counter[str] = Counter()
     rows: dict[str, R] = {}
     if with_gold:
         if find_jsonl(place, "reference_output") is None:
-            raise DataError("no reference_output.jsonl here, and gold is needed", path=place)
+            raise DataError("no reference_output.jsonl here, and gold is needed", place)
         digests = new_digest(), new_digest()
         rows = {r.benchmark_id: r for r in stream(folder, track, repairs, digests=digests)}
         sha256 = "".join(digest.hexdigest()[:32] for digest in digests)

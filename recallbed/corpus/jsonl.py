@@ -115,22 +115,20 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
         value = STRICT_JSON.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(
-            f"not UTF-8 at byte {error.start}", path=path, line=number, todo="Save it as UTF-8"
+            f"not UTF-8 at byte {error.start}", path, number, todo="Save it as UTF-8"
         ) from error
     except json.JSONDecodeError as error:
         raise DataError(
-            f"not valid JSON at column {error.colno} ({error.msg})", path=path, line=number
+            f"not valid JSON at column {error.colno} ({error.msg})", path, number
         ) from error
     except RecursionError as error:
-        raise DataError("JSON nested too deeply", path=path, line=number) from error
+        raise DataError("JSON nested too deeply", path, number) from error
     except RepeatedKey as error:
-        raise DataError(str(error), path=path, line=number, todo="Keep one of the two") from error
+        raise DataError(str(error), path, number, todo="Keep one of the two") from error
     except ValueError as error:
-        raise DataError(f"not valid JSON ({error})", path=path, line=number) from error
+        raise DataError(f"not valid JSON ({error})", path, number) from error
     if not isinstance(value, dict):
-        raise DataError(
-            f"a line must hold a JSON object, not {type(value).__name__}", path=path, line=number
-        )
+        raise DataError(f"a line must hold a JSON object, not {type(value).__name__}", path, number)
     return value
 
 
@@ -149,7 +147,7 @@ class Fields:
 
     def fault(self, what: str, todo: str = "") -> DataError:
         """A DataError at this line."""
-        return DataError(what, path=self.path, line=self.line, todo=todo)
+        return DataError(what, self.path, self.line, todo=todo)
 
     def take(self, value: Any, field: str, kind: type, where: str = "") -> Any:
         """`value[field]` if it is a `kind`."""

@@ -23,12 +23,10 @@ def split_folder(root: Path, split: str) -> Path:
     """
     if root.exists() and not root.is_dir():
         raise DataError(
-            "is a file, and this needs a release",
-            path=root,
-            todo="Give the folder above the splits",
+            "is a file, and this needs a release", root, todo="Give the folder above the splits"
         )
     if not root.is_dir():
-        raise DataError("no such folder", path=root, todo="Give the folder that holds the splits")
+        raise DataError("no such folder", root, todo="Give the folder that holds the splits")
     if not (root / split).is_dir() and (root / "benchmark_data" / split).is_dir():
         root = root / "benchmark_data"
     folder = root / split
@@ -37,7 +35,7 @@ def split_folder(root: Path, split: str) -> Path:
     there = sorted(p.name for p in root.iterdir() if (p / "task3").is_dir())
     raise DataError(
         f"no split `{split}` here (found: {', '.join(there) or 'none'})",
-        path=root,
+        root,
         todo="Give --data the folder above the splits, and --split one of them",
     )
 
@@ -53,7 +51,7 @@ def released_sizes(folder: Path) -> tuple[int, ...]:
     if not found:
         raise DataError(
             "holds no released pools",
-            path=task3,
+            task3,
             todo="Expected task3/d<N>/model_input.jsonl (or .jsonl.gz)",
         )
     return tuple(sorted(found))

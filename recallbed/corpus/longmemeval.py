@@ -82,7 +82,7 @@ class _Instance(Fields):
     place: str
 
     def fault(self, what: str, todo: str = "") -> DataError:
-        return DataError(f"{self.place}: {what}", path=self.path, todo=todo)
+        return DataError(f"{self.place}: {what}", self.path, todo=todo)
 
 
 def _question(

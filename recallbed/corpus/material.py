@@ -86,14 +86,14 @@ def gather(
         if own and sizes:
             raise DataError(
                 "the pools of this file come in the sizes that it gives them",
-                path=root,
+                root,
                 todo="Leave --distractors out, or draw pools of these sizes with --pools nested",
             )
         seeds = (0,)
     if own and strategy != "released" and not sizes:
         raise DataError(
             f"{strategy} pools of this file need sizes",
-            path=root,
+            root,
             todo="Give --distractors, such as 10,50",
         )
     asked = tuple(sizes or SIZES) if not own or sizes else ()

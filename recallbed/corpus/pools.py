@@ -182,8 +182,8 @@ class _Draw:
                 raise DataError(
                     f"the bank has {free + len(members)} distinct distractors for"
                     f" `{row.benchmark_id}`, fewer than the {self.largest} asked for",
-                    path=self.data.smallest.path,
-                    line=row.line,
+                    self.data.smallest.path,
+                    row.line,
                     todo="Ask for fewer --distractors",
                 )
             # The i-th free place of the bank lies behind as many taken ones as are not above it.
@@ -199,8 +199,8 @@ class _Draw:
         if all(m.text in barred or starts[i] == starts[i + 1] for i, m in enumerate(bank)):
             raise DataError(
                 f"the bank holds no distractor for `{row.benchmark_id}`",
-                path=self.data.smallest.path,
-                line=row.line,
+                self.data.smallest.path,
+                row.line,
             )
         members: list[int] = []
         while len(members) < self.largest:

@@ -58,7 +58,7 @@ def stream(
     inputs = find_jsonl(place, "model_input")
     references = find_jsonl(place, "reference_output")
     if inputs is None:
-        raise DataError("no model_input.jsonl here", path=place)
+        raise DataError("no model_input.jsonl here", place)
     sides = digests or (None, None)
     left = _Side(inputs, repairs, report, sides[0], observe)
     if references is None:

@@ -55,8 +55,8 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
         if start.removeprefix(BOM).startswith(_LFS):
             raise DataError(
                 "this is a Git LFS pointer, not the data",
-                path=path,
-                line=1,
+                path,
+                1,
                 todo="Fetch the data with `git lfs install && git lfs pull` in its clone",
             )
         if stream.seekable():
@@ -108,9 +108,7 @@ def read_lines(
                 if len(raw) <= limit:
                     yield number, raw
                     continue
-                error = DataError(
-                    f"longer than {limit:,} bytes", path=path, line=number, todo=raise_limit()
-                )
+                error = DataError(f"longer than {limit:,} bytes", path, number, todo=raise_limit())
                 if on_fault is None:
                     raise error
                 while raw and not raw.endswith(b"\n"):
@@ -118,7 +116,7 @@ def read_lines(
                 on_fault(error)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
-            f"cannot be read ({error})", path=path, line=number + 1 if number else None
+            f"cannot be read ({error})", path, number + 1 if number else None
         ) from error
 
 
@@ -128,7 +126,7 @@ def empty(path: Path) -> DataError:
         todo = "It is a pipe, which can be read only once. Save it to a file first"
     else:
         todo = "Fetch it again; nothing was read"
-    return DataError("the file is empty", path=path, todo=todo)
+    return DataError("the file is empty", path, todo=todo)
 
 
 CHUNK = 1 << 20  # characters
@@ -150,7 +148,7 @@ def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         with open_data(path) as stream:
             yield from _members(_Buffer(path, stream))
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot be read ({error})", path=path) from error
+        raise DataError(f"cannot be read ({error})", path) from error
 
 
 def _members(text: _Buffer) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -158,9 +156,7 @@ def _members(text: _Buffer) -> Iterator[tuple[int, dict[str, Any]]]:
     if not first:
         raise empty(text.path)
     if first != "[":
-        raise DataError(
-            f"the file must hold one JSON list, and starts with {first!r}", path=text.path
-        )
+        raise DataError(f"the file must hold one JSON list, and starts with {first!r}", text.path)
     text.at += 1
     if text.next() == "]":
         text.at += 1
@@ -245,7 +241,7 @@ class _Buffer:
     def _fault(self, what: str, at: int, todo: str = "") -> DataError:
         return DataError(
             f"instance [{self.position}]: {what}, at character {self.before + at:,}",
-            path=self.path,
+            self.path,
             todo=todo,
         )
 
@@ -257,7 +253,7 @@ class _Buffer:
         except UnicodeDecodeError as error:
             raise DataError(
                 f"instance [{self.position}]: not UTF-8 ({error.reason})",
-                path=self.path,
+                self.path,
                 todo="Save it as UTF-8",
             ) from error
         self.before += self.at

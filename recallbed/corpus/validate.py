@@ -23,8 +23,6 @@ from recallbed.harness.app import App
 from recallbed.harness.options import AsJson
 
 SHOWN = 200
-# By split and id, where a query was first seen, its words, and the text of its gold.
-Questions = dict[tuple[str, str], tuple[str, str, str | None]]
 app = App()
 
 
@@ -43,6 +41,12 @@ class TrackReport:
     places: dict[str, list[str]] = field(default_factory=dict)
     pools_with_repeated_ids: int = 0
     repeated_texts: int = 0
+
+    def keep(self, repairs: Repairs) -> None:
+        """Take over what was repaired or unusual, and where."""
+        self.repaired = dict(sorted(repairs.items()))
+        self.unusual = dict(sorted(repairs.seen.items()))
+        self.places = repairs.places
 
 
 @dataclass
@@ -71,22 +75,20 @@ def validate(root: Path) -> Report:
     if is_custom(root):
         report.tracks.append(_validate_custom(root, report))
         return report
-    owners: dict[tuple[str, str], str] = {}
-    questions: Questions = {}
-    splits = list(_splits(root))
-    for split, folder in splits:
+    seen = _Seen()
+    for split, folder in list(_splits(root)):
         tracks, others = tracks_in(folder)
         report.no_tracks += [f"{split}/{name}" for name in others]
         for name in others:
             references = find_jsonl(folder / name, "reference_output")
             if references is not None and track_called(name) is not None:
-                report.fault(DataError("no model_input.jsonl next to it", path=references))
+                report.fault(DataError("no model_input.jsonl next to it", references))
         for track in tracks:
-            report.tracks.append(_validate_track(split, folder, track, report, owners, questions))
+            report.tracks.append(_validate_track(split, folder, track, report, seen))
     if not report.tracks:
         raise DataError(
             "no split with a track in it",
-            path=root,
+            root,
             todo="Expected <split>/<track>/model_input.jsonl, such as dev/task1/model_input.jsonl",
         )
     return report
@@ -101,21 +103,17 @@ def _validate_custom(path: Path, report: Report) -> TrackReport:
             found.with_gold += bool(row.golds)
             found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
         if found.rows and not found.with_gold:
-            report.fault(DataError("no row has a gold, so nothing can be scored", path=path))
+            report.fault(DataError("no row has a gold, so nothing can be scored", path))
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count
-    found.repaired, found.unusual = (
-        dict(sorted(repairs.items())),
-        dict(sorted(repairs.seen.items())),
-    )
-    found.places = repairs.places
+    found.keep(repairs)
     return found
 
 
 def _splits(root: Path) -> Iterator[tuple[str, Path]]:
     if not root.is_dir():
-        raise DataError("no such folder", path=root)
+        raise DataError("no such folder", root)
     inner = root / "benchmark_data"
     root = inner if inner.is_dir() else root
     if tracks_in(root)[0]:
@@ -126,90 +124,60 @@ def _splits(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _validate_track(
-    split: str,
-    folder: Path,
-    track: Track[Any],
-    report: Report,
-    owners: dict[tuple[str, str], str],
-    questions: Questions,
+    split: str, folder: Path, track: Track[Any], report: Report, seen: _Seen
 ) -> TrackReport:
-    found = TrackReport(split, track.name)
+    found, repairs = TrackReport(split, track.name), Repairs()
     before = report.fault_count
-    repairs = Repairs()
     fields: Counter[str] = Counter()
-    size = int(track.name.removeprefix("task3/d")) if track.name.startswith("task3/") else None
-    inputs = folder / track.name
+    inputs = folder / track.name / "model_input.jsonl"
+
+    def count(value: dict[str, Any]) -> None:
+        fields.update(_paths(value))
+
     try:
-        for row in stream(
-            folder,
-            track,
-            repairs,
-            on_fault=report.fault,
-            observe=lambda value: fields.update(_paths(value)),
-        ):
+        for row in stream(folder, track, repairs, on_fault=report.fault, observe=count):
             found.rows += 1
             found.with_gold += row.gold is not None
-            # One query may stand in several tracks of a split, never in two splits.
-            first = owners.setdefault((track.name, row.benchmark_id), split)
-            if first != split:
-                report.fault(
-                    DataError(
-                        f"`{row.benchmark_id}` appears in split `{first}` too",
-                        path=inputs / "model_input.jsonl",
-                        line=row.line,
-                    )
-                )
+            for what in seen.faults(row, split, track.name):
+                report.fault(DataError(what, inputs, row.line))
             if isinstance(row, Task3Row):
-                _look_at_pool(row, size or 0, inputs, found, report)
-                _same_everywhere(row, split, track.name, inputs, questions, report)
+                found.pools_with_repeated_ids += len(set(row.memory_ids)) < len(row.memory_ids)
+                found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count - before
     found.fields = dict(sorted(fields.items()))
-    found.repaired = dict(sorted(repairs.items()))
-    found.unusual = dict(sorted(repairs.seen.items()))
-    found.places = repairs.places
+    found.keep(repairs)
     return found
 
 
-def _look_at_pool(
-    row: Task3Row, size: int, inputs: Path, found: TrackReport, report: Report
-) -> None:
-    found.pools_with_repeated_ids += len(set(row.memory_ids)) < len(row.memory_ids)
-    found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
-    if len(row.candidates) != size + 1:
-        report.fault(
-            DataError(
-                f"the pool of `{row.benchmark_id}` has {len(row.candidates)} memories,"
-                f" not {size + 1}",
-                path=inputs / "model_input.jsonl",
-                line=row.line,
-            )
-        )
+class _Seen:
+    """What the rows that were read tell of those that are read later."""
 
+    def __init__(self) -> None:
+        self._splits: dict[tuple[str, str], str] = {}
+        # By split and id, where a query was first seen, its words, and the text of its gold.
+        self._queries: dict[tuple[str, str], tuple[str, str, str | None]] = {}
 
-def _same_everywhere(
-    row: Task3Row,
-    split: str,
-    track: str,
-    inputs: Path,
-    questions: Questions,
-    report: Report,
-) -> None:
-    """A query has the same words and the same gold at every size."""
-    gold = row.gold_memory.text if row.golds else None
-    key = split, row.benchmark_id
-    first, query, known = questions.setdefault(key, (track, row.query, gold))
-    if query != row.query or (None not in (gold, known) and gold != known):
-        report.fault(
-            DataError(
-                f"`{row.benchmark_id}` has another query or gold than in {first}",
-                path=inputs / "model_input.jsonl",
-                line=row.line,
-            )
-        )
-    elif known is None:  # a size without references came first
-        questions[key] = track, query, gold
+    def faults(self, row: Any, split: str, track: str) -> Iterator[str]:
+        """What is wrong with a row that can be read by itself."""
+        name = row.benchmark_id
+        # One query may stand in several tracks of a split, never in two splits.
+        first = self._splits.setdefault((track, name), split)
+        if first != split:
+            yield f"`{name}` appears in split `{first}` too"
+        if not isinstance(row, Task3Row):
+            return
+        size = int(track.removeprefix("task3/d")) + 1
+        if len(row.candidates) != size:
+            yield f"the pool of `{name}` has {len(row.candidates)} memories, not {size}"
+        # A query has the same words and the same gold at every size.
+        gold = row.gold_memory.text if row.golds else None
+        first, query, known = self._queries.setdefault((split, name), (track, row.query, gold))
+        if query != row.query or (None not in (gold, known) and gold != known):
+            yield f"`{name}` has another query or gold than in {first}"
+        elif known is None:  # a size without references came first
+            self._queries[split, name] = track, query, gold
 
 
 def _paths(value: dict[str, Any]) -> Iterator[str]:
