@@ -27,7 +27,8 @@ class Trace:
 
     `names_memory`: whether the answer names the gold memory, whatever step was missed before.
     `searched` is False if the system puts its memories into the prompt without a search; "found"
-    and "shown" then say whether the memory was among those that fitted.
+    and "shown" then say whether the memory was among those that fitted. `shown_is_assumed`: the run
+    does not say which hits fitted into the prompt, so the last ones are taken to be missing.
     """
 
     question: str
@@ -37,6 +38,7 @@ class Trace:
     names_memory: bool
     searched: bool
     verdict: Verdict[Any] | None
+    shown_is_assumed: bool = False
 
     @property
     def lost_at(self) -> str | None:
@@ -125,13 +127,14 @@ def _trace(
 ) -> Trace:
     """`searching`: whether any answer of the run rests on a search."""
     steps = [False] * len(STEPS)
-    search, names = answer.search, False
+    search, names, unseen = answer.search, False, answer.ranks_left_out
     if search is not None and search.by is not None and search.newest is not None:
-        kept = search.hits - answer.left_out
         shown = search.newest >= answer.left_out
-        if searching:
-            shown = search.rank is not None and search.rank <= kept
-        steps[1:4] = True, not searching or search.rank is not None, shown
+        if searching and unseen is not None:
+            shown = not unseen.issuperset(search.ranks)
+        elif searching:
+            shown = search.rank is not None and search.rank <= search.hits - answer.left_out
+        steps[1:4] = True, not searching or bool(search.ranks), shown
     if search is not None:
         steps[0] = True
         names = names_the_memory(answer.used, question.memory, question.row.history)
@@ -144,4 +147,5 @@ def _trace(
         names,
         searching,
         verdict,
+        searching and unseen is None and search is not None and bool(search.ranks),
     )

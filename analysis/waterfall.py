@@ -43,6 +43,7 @@ class Waterfall:
     lost: Mapping[str, Mapping[str, int]]
     shares: Mapping[str, Interval | None]
     names_memory_otherwise: int
+    shown_is_assumed: int
 
     @property
     def used_and_right(self) -> int:
@@ -62,6 +63,7 @@ class Waterfall:
             "used_and_right": self.used_and_right if self.judged else None,
             "lost_at": {step: dict(by) for step, by in self.lost.items()},
             "names_the_memory_though_lost": self.names_memory_otherwise,
+            "shown_is_assumed": self.shown_is_assumed,
             "shares": {name: one and one.to_json() for name, one in self.shares.items()},
         }
 
@@ -85,6 +87,7 @@ def waterfall(name: str, traces: Sequence[Trace], seed: int = 0) -> Waterfall:
         lost={step: {key: by[key] for key in OUTCOMES} for step, by in lost.items()},
         shares={step: mean_interval(values, clusters, seed) for step, values in passed.items()},
         names_memory_otherwise=sum(one.names_memory and one.lost_at is not None for one in traces),
+        shown_is_assumed=sum(one.shown_is_assumed for one in traces),
     )
 
 
@@ -207,9 +210,14 @@ def _remarks(found: Sequence[RunWaterfall]) -> Iterator[str]:
             yield f"{run.path}: the system does not search; found means stored"
         if one.traced.verdicts is None:
             yield f"{run.path}: no verdicts. Judge it with task4 score, then pass --verdicts"
-        named = next(part.names_memory_otherwise for part in one.parts if part.name == ALL)
-        if named:
+        [total] = [part for part in one.parts if part.name == ALL]
+        if named := total.names_memory_otherwise:
             yield f"{run.path}: {named} answers name the memory although a step before was missed"
+        if assumed := total.shown_is_assumed:
+            yield (
+                f"{run.path}: shown is approximate for {assumed} questions: the run does not say"
+                " which hits did not fit into the prompt, so the last ones are taken"
+            )
 
 
 if __name__ == "__main__":

@@ -33,18 +33,23 @@ class RunMemory:
 
 @dataclass(frozen=True, slots=True)
 class GoldSearch:
-    """How the gold memory was recognised in the store, None for not at all, and its best rank.
+    """How the gold memory was recognised in the store, None for not at all, and its ranks.
 
-    `rank` counts from 1 among `hits` hits, None if none of them is the gold memory. No hits in a
+    `ranks` are those of the hits that are the gold memory, from 1, of `hits` hits. No hits in a
     store that is not empty: nothing was searched. `newest` is the last position in the store at
     which the gold memory was recognised, from 0.
     """
 
     by: str | None
-    rank: int | None
+    ranks: tuple[int, ...]
     hits: int
     memories: int
     newest: int | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The best rank, None if no hit is the gold memory."""
+        return min(self.ranks, default=None)
 
     @property
     def searched(self) -> bool:
@@ -77,10 +82,9 @@ def search_for_gold(
 ) -> GoldSearch:
     """Recognise the gold memory, and rank it among the hits (positions in `memories`)."""
     by, positions = recognise(gold, history, memories)
-    ranks = [rank for rank, hit in enumerate(hits, 1) if hit in positions]
+    ranks = tuple(rank for rank, hit in enumerate(hits, 1) if hit in positions)
     distinct = len({memory.text for memory in memories})
-    rank, newest = min(ranks, default=None), max(positions, default=None)
-    return GoldSearch(by, rank, len(hits), distinct, newest)
+    return GoldSearch(by, ranks, len(hits), distinct, max(positions, default=None))
 
 
 def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bool:

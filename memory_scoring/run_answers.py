@@ -12,7 +12,7 @@ from memory_scoring.questions import UserQuestion
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from recallbed.harness.item_run import is_item_row
-from recallbed.harness.run_folder import ROWS, read_rows
+from recallbed.harness.run_folder import ROWS, is_count, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RunAnswer:
 
     `used` is the memory that it claims to use, "" for none. `search` is None if it failed.
     `left_out` counts the hits, or without a search the oldest memories, that did not fit into the
-    prompt.
+    prompt. `ranks_left_out` are the ranks of these hits, from 1; None in runs of earlier versions.
     """
 
     error: str | None
@@ -29,6 +29,7 @@ class RunAnswer:
     used: str = ""
     search: GoldSearch | None = None
     left_out: int = 0
+    ranks_left_out: frozenset[int] | None = frozenset()
 
 
 def read_run_answers(run: Path, questions: Mapping[str, UserQuestion]) -> dict[str, RunAnswer]:
@@ -63,12 +64,15 @@ def read_run_answers(run: Path, questions: Mapping[str, UserQuestion]) -> dict[s
                 continue
             hits = [position for position, _ in one["hits"]]
             search = search_for_gold(asked.memory, asked.row.history, memories, hits)
+            left_out = one.get("left_out", 0)
+            unseen = one.get("hits_left_out", None if left_out else [])
             found[asked.name] = RunAnswer(
                 None,
                 one["answer"] or "",
                 one["used_memory_fact"] or "",
                 search,
-                one.get("left_out", 0),
+                left_out,
+                None if unseen is None else frozenset(hit + 1 for hit in unseen),
             )
     return found
 
@@ -109,4 +113,7 @@ def _is_response(value: Any) -> bool:
         and all(isinstance(value[key], str | None) for key in ("answer", "used_memory_fact"))
         and isinstance(hits, list)
         and all(isinstance(hit, list) and len(hit) == 2 for hit in hits)
+        and is_count(value.get("left_out", 0))
+        and isinstance(value.get("hits_left_out", []), list)
+        and all(map(is_count, value.get("hits_left_out", [])))
     )

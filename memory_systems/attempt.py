@@ -101,18 +101,20 @@ class Attempt:
     ) -> Response:
         """Answer from those of `texts` that `fit` chooses within `budget` tokens.
 
-        `fit` maps the tokens of each text and the tokens available to positions.
+        The texts of `hits` come first. `fit` maps the tokens of each text and the tokens available
+        to positions.
         """
         lines = [f"- {harmless_line(text)}" for text in texts]
-        shown: list[str] = []
+        shown: list[int] = []
         if lines:
             costs = [*map(LineTokens(self.chat), lines)]
             available = room(self.chat, _messages(query, []), self.reply_tokens, budget)
-            shown = [lines[i] for i in fit(costs, available)]
-        reply = self.ask(_messages(query, shown), Answer)
+            shown = list(fit(costs, available))
+        reply = self.ask(_messages(query, [lines[i] for i in shown]), Answer)
         # If nothing was shown, nothing can have been used.
         used = " ".join(reply.used_memory_fact.split()) if shown else ""
-        return Response(reply.answer, used, hits, self.usage, len(lines) - len(shown))
+        unseen = tuple(i for i in range(len(hits)) if i not in shown)
+        return Response(reply.answer, used, hits, self.usage, len(lines) - len(shown), unseen)
 
 
 def _messages(query: str, lines: Sequence[str]) -> tuple[Message, ...]:

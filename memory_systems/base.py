@@ -51,7 +51,8 @@ class Hit:
 class Response:
     """An answer, the memory that it says it used ("" for none), and the hits it was based on.
 
-    `left_out` counts the memories that did not fit into the token budget.
+    `left_out` counts the memories that did not fit into the token budget, `hits_left_out` are the
+    positions of those among the hits, from 0; None if they are unknown.
     """
 
     answer: str
@@ -59,6 +60,7 @@ class Response:
     hits: tuple[Hit, ...] = ()
     usage: Usage = NOTHING_USED
     left_out: int = 0
+    hits_left_out: tuple[int, ...] | None = None
 
 
 class SystemFailure(Exception):

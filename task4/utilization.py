@@ -91,12 +91,14 @@ def _answer(system: MemorySystem, query: Query, places: Mapping[Any, int]) -> di
     except SystemFailure as failure:
         answer |= {"answer": None, "used_memory_fact": None, "hits": [], "left_out": 0}
         return {**answer, "error": str(failure.cause)}
+    unseen = response.hits_left_out
     return {
         **answer,
         "answer": response.answer,
         "used_memory_fact": response.used_memory_fact,
         "hits": [[places.get(hit.item), hit.score] for hit in response.hits],
         "left_out": response.left_out,
+        **({"hits_left_out": list(unseen)} if response.left_out and unseen is not None else {}),
         "error": None,
     }
 

@@ -94,8 +94,9 @@ def answered(
     used: str = "",
     left_out: int = 0,
     answer: str = ANSWER,
+    hits_left_out: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """The result of a row of task 4 with one question."""
+    """The result of a row of task 4 with one question; earlier versions had no `hits_left_out`."""
     response = {
         "query_id": "q",
         "answer": answer,
@@ -104,6 +105,8 @@ def answered(
         "left_out": left_out,
         "error": None,
     }
+    if hits_left_out is not None:
+        response["hits_left_out"] = list(hits_left_out)
     items = [memory(text) for text in memories]
     return {"memory_items": items, "operations": [], "responses": [response]}
 

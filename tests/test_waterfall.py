@@ -137,6 +137,39 @@ def test_a_system_without_a_search_loses_the_oldest_that_do_not_fit(tmp_path: Pa
     assert part["names_the_memory_though_lost"] == 1
 
 
+def test_a_run_that_names_the_hits_left_out_says_exactly_what_was_shown(tmp_path: Path) -> None:
+    """The first hit is too long for the prompt, and in the last row one of two does not fit."""
+    twice = [GOLD, f"{GOLD} ", *OTHERS]
+    results = {
+        "first-left-out": answered(STORE, [2, 1], GOLD, left_out=1, hits_left_out=[0]),
+        "other-left-out": answered(STORE, [1, 2], GOLD, left_out=1, hits_left_out=[0]),
+        "context-left-out": answered(STORE, [2], GOLD, left_out=1, hits_left_out=[]),
+        "one-of-two": answered(twice, [0, 1], GOLD, left_out=1, hits_left_out=[0]),
+    }
+    root = write_task4(tmp_path / "release", dict.fromkeys(results, 1))
+    run = write_task4_run(tmp_path / "run", root, results)
+    [found] = as_json(run, "--data", root)
+    part = found["parts"]["all"]
+    assert (part["reached"]["found"], part["reached"]["shown"]) == (4, 3)
+    assert sum(part["lost_at"]["shown"].values()) == 1
+    assert part["shown_is_assumed"] == 0
+    assert "approximate" not in shown(run, "--data", root, code=0).stderr
+
+
+def test_a_run_of_an_earlier_version_says_that_shown_is_approximate(run: Path, root: Path) -> None:
+    [found] = as_json(run, "--data", root)
+    assert found["parts"]["all"]["shown_is_assumed"] == 2
+    assert "shown is approximate for 2 questions" in shown(run, "--data", root, code=0).stderr
+
+
+@pytest.mark.parametrize("value", [[-1], ["0"], 3, [True]])
+def test_damaged_hits_left_out_are_one_line(value: Any, root: Path, tmp_path: Path) -> None:
+    result = answered(STORE, [2, 1], left_out=1)
+    result["responses"][0]["hits_left_out"] = value
+    run = write_task4_run(tmp_path / "run", root, {**RESULTS, "right": result})
+    one_line_error(shown(run, "--data", root), "not a row of a run of task 4")
+
+
 def test_an_empty_search_of_a_searching_system_found_nothing(tmp_path: Path) -> None:
     root = write_task4(tmp_path / "release", {"hit": 1, "none": 1})
     results = {"hit": answered(STORE, [2], GOLD), "none": answered(STORE, [], GOLD)}
@@ -218,14 +251,19 @@ def test_a_real_run_and_its_verdicts_add_up(tmp_path: Path) -> None:
     with scripted_server(answers) as server:
         model = ["--base-url", server.url, "--replies", tmp_path / "replies.sqlite"]
         words = ["--system", "turns", "--chat-model", "openai:m", "--limit", "6", "--out", out]
-        kit.run(run_command.app, *words, *model, code=0)
+        kit.run(run_command.app, *words, "--system-set", "budget=100", *model, code=0)
         scores = kit.run_json(
             score_command.app, out, "--judge-model", "openai:j", "--out", judged, *model
         )
     result = shown(out, "--verdicts", judged, code=0)
     assert "The embedded sample" in result.stderr
+    responses = [one for row in kit.rows_of(out) for one in row["result"]["responses"]]
+    for one in responses:
+        assert len(one.get("hits_left_out", [])) == one["left_out"] < len(one["hits"])
+    assert any(one["left_out"] for one in responses)
     [found] = as_json(out, "--verdicts", judged)
     assert found["sample"]
+    assert found["parts"]["all"]["shown_is_assumed"] == 0
     for part in found["parts"].values():
         assert_counts_add_up(part)
     answered_ones = {n: one for n, one in scores["dimensions"].items() if one["answered"]}
