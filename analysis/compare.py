@@ -1,6 +1,7 @@
-"""Two retrievers on the same pools, or two memory systems on the same rows, in pairs.
+"""Two retrievers on the same pools, or two memory systems or models on the same rows, in pairs.
 
-`python -m analysis.compare RUN:A RUN:B` for sweeps, `RUN RUN` for runs of tasks 1, 2 and 4.
+`python -m analysis.compare RUN:A RUN:B` for sweeps, `RUN RUN` for runs of tasks 1, 2 and 4 and for
+answers of task 3.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.rows import SweepRow
 from analysis.runs import Run, read_run
 from analysis.statistics import Paired, p_text, paired
-from analysis.task_runs import FinishedRun, VerdictRuns, is_system_run, load_run_data, open_finished
+from analysis.task_runs import FinishedRun, VerdictRuns, has_items, load_run_data, open_finished
 from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.corpus.options import Data, OtherSplit
 from recallbed.errors import UserError
@@ -175,12 +176,12 @@ def comparison_table(a: Side, b: Side, results: Sequence[Comparison]) -> TextTab
 def run_table(
     a: FinishedRun, b: FinishedRun, results: Sequence[RunComparison], unit: str
 ) -> TextTable:
-    """Return the comparisons of two runs of a memory system, one line per figure and scale."""
+    """Return the comparisons of two runs of one task, one line per figure and scale."""
     names = [a.system, b.system] if a.system != b.system else [str(a.path), str(b.path)]
     if names[0] == names[1]:
         names = ["a", "b"]
     table = TextTable(
-        f"Task {a.task[-1]}: {names[0]} and {names[1]}, paired by {unit[:-1]}",
+        f"Task {a.task[-1]}: {names[0]} and {names[1]}, paired by {unit}",
         ["figure", "scale", "n", *names, *MEASURES],
         keys=2,
         texts=("scale", "verdict"),
@@ -227,7 +228,7 @@ def main_command(
     split: OtherSplit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two retrievers on the same pools, or two memory systems.
+    """Compare two retrievers on the same pools, or two memory systems or models.
 
     Prints the paired difference of recall with its 95 % bootstrap interval over sessions, wins,
     ties, losses and the p-value of an exact sign test, or of a sign-flip test if ties give
@@ -237,15 +238,16 @@ def main_command(
 
     Of runs of task 1, 2 or 4 on the same rows, the figures of each session or question are
     compared: precision, recall and F1 by the matcher, or which gold memories were stored, found,
-    shown and used. --verdicts adds the figures of a judge who judged both.
+    shown and used; of answers of task 3, whether the gold was chosen, shown and used. --verdicts
+    adds the figures of a judge who judged both.
     """
-    if is_system_run(a) or is_system_run(b):
+    if has_items(a) or has_items(b):
         if script or not_script or split:
-            raise UserError("--script, --not-script and --split concern runs of task 3")
-        _compare_systems(Path(a), Path(b), verdicts, data, as_json)
+            raise UserError("--script, --not-script and --split concern sweeps of task 3")
+        _compare_items(Path(a), Path(b), verdicts, data, as_json)
         return
     if verdicts:
-        raise UserError("--verdicts concerns runs of tasks 1, 2 and 4")
+        raise UserError("--verdicts concerns runs of tasks 1, 2 and 4, and answers of task 3")
     if script and not_script:
         raise UserError("--script and --not-script exclude each other")
     chosen = script or not_script
@@ -266,15 +268,18 @@ def main_command(
         note(f"no interval and no verdict: {reason}")
 
 
-def _compare_systems(
+def _compare_items(
     a: Path, b: Path, verdicts: Sequence[Path], data: Path | None, as_json: bool
 ) -> None:
-    from analysis.compare_runs import UNITS, compare_runs
+    from analysis.compare_runs import PLURALS, UNITS, compare_runs
     from analysis.verdict_runs import read_verdict_run
 
     for path in (a, b):
-        if not is_system_run(str(path)):
-            raise UserError(f"{path}: not the folder of a run of task 1, 2 or 4, as the other is")
+        if not has_items(str(path)):
+            raise UserError(
+                f"{path}: not the folder of a run of task 1, 2 or 4 or of answers of task 3, as the"
+                " other is. Compare two runs of one task, or two sweeps as RUN:LABEL"
+            )
     runs = open_finished(a), open_finished(b)
     unit = UNITS[runs[0].task]
     results = compare_runs(*runs, data, [read_verdict_run(path) for path in verdicts])
@@ -287,7 +292,8 @@ def _compare_systems(
     for result in results:
         if result.unpaired:
             why = "failed, not answered or not judged on one side or both"
-            note(f"{result.figure}, {result.scale}: {result.unpaired} {unit} left out: {why}")
+            units = unit if result.unpaired == 1 else PLURALS[unit]
+            note(f"{result.figure}, {result.scale}: {result.unpaired} {units} left out: {why}")
     reasons = (r.paired.reason for r in results if r.paired is not None and r.paired.reason)
     for reason in dict.fromkeys(reasons):
         note(f"no interval and no verdict: {reason}")

@@ -1,4 +1,4 @@
-"""Two runs of memory systems on the same rows of task 1, 2 or 4, session by session."""
+"""Two runs of one task on the same rows: memory systems, or a model's answers of task 3."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from analysis.statistics import Paired, paired
 from analysis.task_runs import HASH, FinishedRun
 from analysis.verdict_runs import VerdictRun, no_such_answers
 from recallbed.errors import UserError
+from recallbed.harness.fingerprint import difference
 
-UNITS = {"task1": "sessions", "task2": "sessions", "task4": "questions"}
+UNITS = {"task1": "session", "task2": "session", "task3": "query", "task4": "question"}
 """What the figures of a task are over."""
+PLURALS = {one: f"{one}s" for one in UNITS.values()} | {"query": "queries"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """A figure of two runs on one scale, paired by session or question.
+    """A figure of two runs on one scale, paired by session, query or question.
 
     `unpaired` counts those that were not scored on one side or on both: they failed, were not
     answered, or were not judged. `paired` is None if none is left.
@@ -58,9 +60,10 @@ def compare_runs(
         )
         raise UserError(f"{judged}. Pass --verdicts of one judge for both runs")
     first, second = ({(one.name, one.scale): one for one in figures} for figures, _ in sides)
-    found = [_compared(first[key], second[key], UNITS[a.task]) for key in first if key in second]
+    units = PLURALS[UNITS[a.task]]
+    found = [_compared(first[key], second[key], units) for key in first if key in second]
     if not any(one.paired for one in found):
-        raise UserError(f"{a.path} and {b.path}: no {UNITS[a.task]} are scored in both runs")
+        raise UserError(f"{a.path} and {b.path}: no {units} are scored in both runs")
     return found
 
 
@@ -71,6 +74,9 @@ def _check_same_data(a: FinishedRun, b: FinishedRun) -> None:
         raise UserError(f"not the same rows: {a.path} is of split {a.split}, {b.path} of {b.split}")
     if _hashes(a) != _hashes(b):
         raise UserError(f"not the same rows: {a.path} and {b.path} were made on different data")
+    other = difference(a.fingerprint.get("pools"), b.fingerprint.get("pools"), "pools")
+    if other is not None:
+        raise UserError(f"not the same pools: {a.path} and {b.path} differ in {other}")
 
 
 def _hashes(run: FinishedRun) -> dict[str, str]:
@@ -80,11 +86,11 @@ def _hashes(run: FinishedRun) -> dict[str, str]:
     return {name: str(one.get("sha256"))[:HASH] for name, one in tracks.items()}
 
 
-def _compared(one: RunFigure, other: RunFigure, unit: str) -> RunComparison:
+def _compared(one: RunFigure, other: RunFigure, units: str) -> RunComparison:
     odd = one.sessions.keys() ^ other.sessions.keys()
     if odd:
         raise UserError(
-            f"not the same rows: {len(odd)} {unit} are in one run only, such as `{min(odd)}`"
+            f"not the same rows: {len(odd)} {units} are in one run only, such as `{min(odd)}`"
         )
     both = [name for name in one.values if name in other.values]
     result = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.statistics import Interval, rounded
-from analysis.task_runs import FinishedRun, load_run_data, open_finished
+from analysis.task_runs import FinishedRun, open_finished
 from recallbed.errors import UserError
-from recallbed.harness.run_folder import ROWS, SUMMARY, read_rows
+from recallbed.harness.run_folder import SUMMARY
 
 if TYPE_CHECKING:
     from analysis.run_figures import RunFigure
@@ -228,18 +228,17 @@ def _add_run(
     verdicts: Sequence[VerdictRun],
 ) -> list[Path]:
     """Add a run's figures; return the runs of judges that are on its answers."""
-    from analysis.run_figures import run_figures
+    from analysis.run_figures import run_figures, verdicts_on_choices
 
     if run.kind == "sweep":
         _add_sweep(figures, label, run)
         return []
+    system = label or run.system
     if run.kind == "answers":
-        system = label or _answering(run)
-        mine = [one for one in verdicts if one.run.task == "task3"]
-        mine = [one for one in mine if one.judges_choices(_choices(run))]
-        figures.add(run, system, [*_answers(figures, system, run), *_use(run, data, mine)])
+        mine = verdicts_on_choices(run, verdicts)
+        judged = run_figures(run, data, mine)[0] if mine else []  # which needs the data
+        figures.add(run, system, [*_answers(figures, system, run), *_use(run, judged)])
     else:
-        system = label or run.system
         found, mine = run_figures(run, data, verdicts)
         figures.add(run, system, found)
     figures.judged |= {(system, run.task, one.scale) for one in mine}
@@ -280,15 +279,6 @@ def _other_sizes(run: FinishedRun, sizes: set[int]) -> str:
     return f"{run.path}: pools with {listed} distractors left out, the table has none of that size"
 
 
-def _answering(run: FinishedRun) -> str:
-    """The model of a run of task 3 as other runs name it, with the retriever that chose for it."""
-    settings = run.fingerprint["answer"].get("model", {})
-    name = f"{'openai' if 'address' in settings else 'local'}:{run.summary.get('model')}"
-    shown = run.summary.get("shown")
-    over = f" over {shown['label']}" if isinstance(shown, dict) and "label" in shown else ""
-    return name + over
-
-
 def _answers(figures: PaperFigures, system: str, run: FinishedRun) -> Iterator[PaperEntry]:
     """The figures of a model's answers as their summary has them."""
     size = run.summary.get("distractors")
@@ -309,34 +299,9 @@ def _answers(figures: PaperFigures, system: str, run: FinishedRun) -> Iterator[P
         yield PaperEntry(column, system, scale, interval, *counts, run)
 
 
-def _answer_rows(run: FinishedRun) -> list[dict[str, Any]]:
-    from recallbed.harness.item_run import is_item_row
-
-    return read_rows(run.path / ROWS, is_item_row, "a row of a run of task 3")[0]
-
-
-def _choices(run: FinishedRun) -> dict[str, tuple[str, str]]:
-    """The answer and reason of each answered query, as a judge of use is shown them."""
-    return {
-        row["item"]: (row["result"]["answer"] or "", row["result"]["reason"] or "")
-        for row in _answer_rows(run)
-        if row["error"] is None
-    }
-
-
-def _use(
-    run: FinishedRun, data: Path | None, verdicts: Sequence[VerdictRun]
-) -> Iterator[RunFigure]:
-    """Whether the gold memory was used, by each judge."""
-    from analysis.run_figures import RunFigure
-    from judges.verdicts import Judged
-
-    if not verdicts:
-        return
-    rows = load_run_data(run.path, run.fingerprint, data).smallest.rows
-    of_query = {row.benchmark_id: row.session_id for row in rows}
-    sessions = {row["item"]: of_query[row["item"]] for row in _answer_rows(run)}
-    for one in verdicts:
-        judged = {n: float(v.value) for n, v in one.of.items() if isinstance(v, Judged)}
-        scale = f"{one.scale}, use, {run.summary.get('pools')} pools"
-        yield RunFigure(f"d{run.summary.get('distractors')}", scale, judged, sessions, run.seed)
+def _use(run: FinishedRun, figures: Sequence[RunFigure]) -> Iterator[RunFigure]:
+    """Whether the gold memory was used, by each judge, in the column of the run's size."""
+    name, pools = f"d{run.summary.get('distractors')}", run.summary.get("pools")
+    for one in figures:
+        if one.scale.startswith(JUDGE):
+            yield replace(one, name=name, scale=f"{one.scale}, use, {pools} pools")

@@ -1,4 +1,4 @@
-"""Figures of runs of tasks 1, 2 and 4, each with its value per session or question.
+"""Figures of runs of tasks 1, 2 and 4 and of answers of task 3, by session, question or query.
 
 A figure belongs to a scale: the matcher, or a judge by name. Figures of two scales are never one.
 """
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from analysis.statistics import Interval, mean_interval
-from analysis.task_runs import HASH, FinishedRun, data_root, other_data
+from analysis.task_runs import HASH, FinishedRun, data_root, load_run_data, other_data
 from analysis.traces import STEPS, TracedRun, trace_run
-from analysis.verdict_runs import VerdictRun
+from analysis.verdict_runs import VerdictRun, two_of_a_judge
 from judges.verdicts import Judged
 from memory_scoring.figures import SessionPairs
 from memory_scoring.pairing import Pair, similar_pairs
 from memory_scoring.predictions import PredictedSessions, match_sessions
 from memory_scoring.questions import DIMENSIONS
+from memory_scoring.similarity import USED_FROM
 from recallbed.corpus.inputs import read_inputs
 from recallbed.corpus.stream import Track
 from recallbed.corpus.tracks import TASK1, TASK2
-from recallbed.errors import UserError
 from recallbed.harness.item_run import is_item_row
 from recallbed.harness.run_folder import ROWS, read_rows
 
@@ -38,7 +38,7 @@ _KEYS = ("memory_items", "answer")
 
 @dataclass(frozen=True, slots=True)
 class RunFigure:
-    """One figure of a run on one scale, by session (tasks 1 and 2) or question (task 4).
+    """One figure of a run on one scale, by session (tasks 1, 2), query (3) or question (4).
 
     `values` has the scored ones only; `sessions` names the session of every one that was to be
     scored. Values lie within `bounds`.
@@ -61,7 +61,7 @@ class RunFigure:
 def run_figures(
     run: FinishedRun, data: Path | None, verdicts: Sequence[VerdictRun] = ()
 ) -> tuple[list[RunFigure], list[VerdictRun]]:
-    """Return the figures of a run of task 1, 2 or 4, and those `verdicts` that are on its answers.
+    """Return the figures of a run, and those `verdicts` that are on its answers.
 
     Raise DataError for faulty data, and UserError if `data` is not what the run was made on, and
     for damaged rows or rows of which none can be scored.
@@ -69,6 +69,8 @@ def run_figures(
     if run.task == "task4":
         traced = trace_run(run, data, verdicts)
         return answer_figures(traced), [traced.verdicts] if traced.verdicts else []
+    if run.kind == "answers":
+        return _choice_figures(run, data, verdicts)
     return _memory_figures(run, data, verdicts)
 
 
@@ -108,9 +110,7 @@ def _memory_figures(
     mine = [one for one in mine if one.judges_file(sessions.matching.file.sha256)]
     for one in mine:
         if one.scale in pairs:
-            raise UserError(
-                f"{one.run.path}: two runs of this judge are on {run.path}. Name one of them"
-            )
+            raise two_of_a_judge(one, run)
         pairs[one.scale] = {
             name: tuple(Pair(gold, predicted, 1.0) for gold, predicted in verdict.value)
             for name, verdict in one.of.items()
@@ -140,3 +140,59 @@ def _predicted(run: FinishedRun, data: Path | None) -> PredictedSessions[Any]:
     asked = {row["item"] for row in rows}
     kept = {name: row for name, row in inputs.rows.items() if name in asked}
     return match_sessions(replace(inputs, rows=kept), run.path, _KEYS)
+
+
+def _choice_figures(
+    run: FinishedRun, data: Path | None, verdicts: Sequence[VerdictRun]
+) -> tuple[list[RunFigure], list[VerdictRun]]:
+    """The figures of a model's answers of task 3, whose judges say whether the gold was used."""
+    rows, mine = _choice_rows(run), verdicts_on_choices(run, verdicts)
+    of_query = {
+        row.benchmark_id: row.session_id
+        for row in load_run_data(run.path, run.fingerprint, data).smallest.rows
+    }
+    sessions = {row["item"]: of_query[row["item"]] for row in rows}
+    results = {row["item"]: row["result"] for row in rows if row["error"] is None}
+    chosen = {name: float(one["correct"]) for name, one in results.items()}
+    shown = {name: float(one["gold_shown"]) for name, one in results.items()}
+    used = {name: float(one["overlap"] >= USED_FROM) for name, one in results.items()}
+    figures = [
+        RunFigure("recall@1", "exact", chosen, sessions),
+        RunFigure("gold shown", FROM_RUN, shown, sessions),
+        RunFigure("used", "overlap of the reason", used, sessions),
+    ]
+    for one in mine:
+        if any(other.scale == one.scale for other in figures):
+            raise two_of_a_judge(one, run)
+        judged = {n: float(v.value) for n, v in one.of.items() if isinstance(v, Judged)}
+        figures.append(RunFigure("used", one.scale, judged, sessions))
+    return [replace(figure, seed=run.seed) for figure in figures], mine
+
+
+def verdicts_on_choices(run: FinishedRun, verdicts: Sequence[VerdictRun]) -> list[VerdictRun]:
+    """Return those `verdicts` that are on the answers of task 3 of `run`."""
+    mine = [one for one in verdicts if one.run.task == "task3"]
+    if not mine:
+        return []
+    texts = {
+        row["item"]: (row["result"]["answer"] or "", row["result"]["reason"] or "")
+        for row in _choice_rows(run)
+        if row["error"] is None
+    }
+    return [one for one in mine if one.judges_choices(texts)]
+
+
+def _choice_rows(run: FinishedRun) -> list[dict[str, Any]]:
+    return read_rows(run.path / ROWS, _is_choice_row, "a row of a run of task 3")[0]
+
+
+def _is_choice_row(row: Any) -> bool:
+    if not is_item_row(row):
+        return False
+    result = row["result"]
+    return row["error"] is not None or (
+        isinstance(result, dict)
+        and all(isinstance(result.get(key), bool) for key in ("correct", "gold_shown"))
+        and isinstance(result.get("overlap"), float | int)
+        and all(isinstance(result.get(key), str | None) for key in ("answer", "reason"))
+    )

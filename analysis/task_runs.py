@@ -62,7 +62,16 @@ class FinishedRun:
 
     @property
     def system(self) -> str:
-        """The memory system with its retriever and chat models, as tables name it."""
+        """What was measured, as tables name it: a memory system with its retriever and models.
+
+        Of answers of task 3, the model with the retriever that chose for it.
+        """
+        if self.kind == "answers":
+            settings = self.fingerprint["answer"].get("model", {})
+            name = f"{'openai' if 'address' in settings else 'local'}:{self.summary.get('model')}"
+            shown = self.summary.get("shown")
+            label = shown.get("label") if isinstance(shown, dict) else None
+            return f"{name} over {label}" if label else name
         models = ", ".join(self.summary.get("chat_models") or ())
         name = str(self.summary.get("system", self.fingerprint.get("system", {}).get("name")))
         if name == "llm" and models:  # the plain model, as the paper names it
@@ -94,10 +103,10 @@ def open_finished(path: Path) -> FinishedRun:
     return FinishedRun(path, kind, task, fingerprint, summary)
 
 
-def is_system_run(word: str) -> bool:
-    """Return whether `word` names the folder of a run of task 1, 2 or 4, finished or not."""
+def has_items(word: str) -> bool:
+    """Return whether `word` names a run of task 1, 2 or 4 or answers of task 3, finished or not."""
     try:
-        return _kind(read_manifest(Path(word))["fingerprint"])[0] == "system"
+        return _kind(read_manifest(Path(word))["fingerprint"])[0] in ("system", "answers")
     except UserError:
         return False
 

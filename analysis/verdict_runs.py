@@ -80,3 +80,8 @@ def no_such_answers(verdicts: Iterable[VerdictRun], runs: Iterable[Path]) -> Use
         f"{names}: these verdicts are not on the answers of {given}. Name the run that was judged,"
         " or judge this one with the score command of its task"
     )
+
+
+def two_of_a_judge(one: VerdictRun, run: FinishedRun) -> UserError:
+    """Return the error for a second run of the judge of `one` on the answers of `run`."""
+    return UserError(f"{one.run.path}: two runs of this judge are on {run.path}. Name one of them")

@@ -21,6 +21,8 @@ LABEL, VALUE, TYPE, CONFIDENCE = 0.40, 0.40, 0.10, 0.10
 TOKENS, CHARACTERS = 0.60, 0.40
 FREE = 0.2
 """Difference of confidences without a penalty."""
+USED_FROM = 0.2
+"""The paper's threshold of `token_overlap` for a memory that a reason used, without a judge."""
 _PUNCTUATION = re.compile(r"[^\w\s/.\-]+")
 _ANNOTATION = re.compile(r"\s*\[ERROR:[^\]]*\]?")
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from analysis.statistics import Bootstrap
-from memory_scoring.similarity import token_overlap
+from memory_scoring.similarity import USED_FROM, token_overlap
 from recallbed.chat_models.base import ChatModel, Failure, Request, Usage
 from recallbed.chat_models.session import Chats, open_chats
 from recallbed.corpus.custom import is_custom
@@ -32,7 +32,6 @@ from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.prompt_reranker import ShortlistPrompt
 from task3.options import AnswerConfig
-from task3.used_memory import USED_FROM
 
 PROMPT = "answer.v1"
 DEPTH = 20

@@ -17,7 +17,7 @@ from judges.options import JudgeOptions
 from judges.run import Work, judge_all, plan_all
 from judges.utilization import UsedMemoryJudge
 from judges.verdicts import Judged, Unjudged, Verdict, disagreed
-from memory_scoring.similarity import token_overlap
+from memory_scoring.similarity import USED_FROM, token_overlap
 from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.predictions import MISSING, REPEATED, Matching, Selection
 from recallbed.corpus.records import Task3File, Task3Row
@@ -27,8 +27,6 @@ from recallbed.harness.fingerprint import short_hash
 from recallbed.harness.plan import Plan
 
 UseBy = Literal["overlap", "judge"]
-USED_FROM = 0.2
-"""The paper's threshold of overlap for a used memory, if there is no judge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def test_the_table_names_the_systems_and_notes_what_is_left_out(
     result = compared(*runs, "--data", root, code=0)
     title = result.stdout.splitlines()[0]
     assert title.startswith("Task 1: all over bm25, openai:m and half over bm25, openai:m")
-    assert "recall, matcher: 1 sessions left out" in result.stderr
+    assert "recall, matcher: 1 session left out" in result.stderr
     assert "all over bm25, openai:m is better" in result.stdout
 
 
@@ -149,7 +149,7 @@ def test_verdicts_of_one_side_or_of_no_side_are_refused(
 
 @pytest.mark.parametrize("words", [("--script", "Han"), ("--split", "dev")])
 def test_options_of_task_3_are_refused(runs: list[Path], words: tuple[str, str]) -> None:
-    one_line_error(compared(*runs, *words), "concern runs of task 3")
+    one_line_error(compared(*runs, *words), "concern sweeps of task 3")
 
 
 def test_rows_of_which_nothing_is_scored_in_both(root: Path, tmp_path: Path) -> None:
