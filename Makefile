@@ -45,6 +45,8 @@ export RECALLBED_SYSTEMS ?= $(CURDIR)/$(VENV)/systems
 TEST_SYSTEMS = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
 	-m systems tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
 SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
+# It needs Python 3.12.
+SYSTEMS += $(if $(shell python3.12 -V 2>/dev/null),evermemos)
 systems: $(VENV)/.test
 	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
 	$(TEST_SYSTEMS)

@@ -68,6 +68,7 @@ def answer(call: Call) -> JSON:
         (bool(schema_name(call)), partial(graphiti, schema_name(call))),
         (any(phrase in whole for phrase in MEMORYOS), memoryos),
         ("memory list" in last, memos),
+        (any(phrase in last for phrase in EVERMEMOS), evermemos),
         ("## New Messages" in last, mem0_additive),
         ("smart memory manager" in whole, mem0_update),
         ("Personal Information Organizer" in whole, mem0_facts),
@@ -242,6 +243,29 @@ def memos(whole: str, last: str, tools: set[str]) -> JSON:
     new = [*facts(said), *([SOLD] * sold(said))]
     kind = {"memory_type": "LongTermMemory", "tags": ["things"]}
     return {"memory list": [{"key": fact, "value": fact, **kind} for fact in new], "summary": ""}
+
+
+# EverMemOS
+
+EVERMEMOS = ('"boundaries"', "episodic memory generation", '"atomic_facts"', "【Output Format】")
+
+
+def evermemos(whole: str, last: str, tools: set[str]) -> JSON:
+    """An episode states the facts, which are then extracted from it."""
+    if '"boundaries"' in last:
+        return {"reasoning": "one topic", "boundaries": [], "should_wait": False}
+    if '"atomic_facts"' in last:
+        found = [fact for fact in (DOG, GREEN, RED, SOLD) if fact in last]
+        return {"atomic_facts": {"time": "January 1, 2025", "atomic_fact": found}}
+    if "【Conversation Records】" in last:
+        said = last.partition("【Conversation Records】")[2].partition("【Task】")[0]
+        data = {"category": "bicycle", "description": "Sold." if sold(said) else "It is red."}
+        return {"operations": [{"action": "add", "type": "explicit_info", "data": data}]}
+    if '"explicit_info"' in last:
+        info = {"category": "pets", "description": "Has a dog.", "evidence": "They said so."}
+        return {"explicit_info": [info], "implicit_traits": []}
+    new = [*facts(last), *([SOLD] * sold(last))]
+    return {"title": "Things they have", "content": f"The user said: {', '.join(new)}."}
 
 
 # A-Mem

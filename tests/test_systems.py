@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.systems]
 
 # A Python that thinks it is more than a year later.
 LATER = """#!{python}
-import datetime, runpy, sys, time
+import copyreg, datetime, runpy, sys, time
 
 first, now = time.time, datetime.datetime
 
@@ -42,6 +42,8 @@ class LaterDatetime(now, metaclass=OfAnyTime):
 
 time.time = lambda: first() + 400 * 86_400
 datetime.datetime = LaterDatetime
+LaterDatetime.__module__, LaterDatetime.__qualname__ = "datetime", "datetime"
+copyreg.pickle(now, lambda one: (LaterDatetime, one.__reduce_ex__(2)[1]))
 [serve] = [word for word in sys.argv if word.endswith("serve.py")]
 sys.argv = sys.argv[sys.argv.index(serve):]
 sys.path.pop(0)
@@ -57,6 +59,7 @@ LISTED = {
     "mem0-2": (*ADDED[:2], ADDED[1]),
     "memoryos": ADDED,
     "memos": ADDED,
+    "evermemos": ADDED,
     "langmem": CHANGED,
     "graphiti": (*CHANGED[:2], [DOG, SOLD]),
 }
@@ -64,7 +67,7 @@ LISTED = {
 ADDS_ONLY = {name for name, after in LISTED.items() if set(after[0]) < set(after[1])}
 CALLS = {
     **{"mem0": 2, "mem0g": 5, "mem0-2": 1, "a-mem": 7, "memoryos": 10, "memos": 1},
-    **{"langmem": 1, "graphiti": 4},
+    **{"evermemos": 4, "langmem": 1, "graphiti": 4},
 }
 """Calls of the model for the first dialogue."""
 SEARCH_CALLS = {"mem0g": 1, "memoryos": 1}

@@ -82,6 +82,15 @@ _LISTED = (
     ExternalSpec(
         "memos", "MemOS: general text memory", "Apache-2.0", "memos.py", "MemoryOS", "memos.txt"
     ),
+    ExternalSpec(
+        "evermemos",
+        "EverMemOS: atomic facts of episodes, and a profile",
+        "Apache-2.0",
+        "evermemos.py",
+        "everos",
+        "evermemos.txt",
+        python=(3, 12),
+    ),
     ExternalSpec("langmem", "LangMem", "MIT", "langmem.py", "langmem", "langmem.txt"),
     ExternalSpec(
         "graphiti",
