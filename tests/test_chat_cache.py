@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from pydantic import BaseModel
 
 from recallbed.chat_models import Cause, Failure, Message, Reply, ReplyCache, Request, Rung, Usage
 from recallbed.chat_models.cache import Stored, choose_cache, key_of
-from recallbed.chat_models.openai_model import OpenAIModel
 from tests.kit import ROOT, checked
 from tests.scripted_server import Call, scripted_server
+from tests.test_chat_openai import client as any_client
 
 
 class Verdict(BaseModel):
@@ -40,9 +41,7 @@ def right(call: Call) -> Any:
     return {"good": True}
 
 
-def model_at(url: str, cache: Path | None, **options: Any) -> OpenAIModel:
-    chosen = {"retries": 1, "first_wait": 0.01, **options}
-    return OpenAIModel("scripted", base_url=url, cache=cache, **chosen)
+client = partial(any_client, retries=1)
 
 
 @pytest.fixture
@@ -57,15 +56,12 @@ def test_a_run_from_the_cache_sends_nothing_and_counts_the_same(cache: Path) -> 
         return "repaired when asked again" if "3" in call.prompt else "perfect"
 
     requests = [ask(f"Is {i} good?") for i in range(8)]
-    with scripted_server(right, choose, refuses=("json_schema",)) as server:
-        model = model_at(server.url, cache)
+    refusing = scripted_server(right, choose, refuses=("json_schema",))
+    with refusing as server, client(server, cache=cache) as model:
         before = model.complete_all(requests)
-        model.close()
-        url = server.url
-    model = model_at(url, cache)
-    after = model.complete_all(requests)
-    assert model.sent == 0
-    model.close()
+    with client(server, cache=cache) as model:
+        after = model.complete_all(requests)
+        assert model.sent == 0
     for one, other in zip(before, after, strict=True):
         assert isinstance(one, Reply)
         assert isinstance(other, Reply)
@@ -85,24 +81,19 @@ def test_a_run_from_the_cache_sends_nothing_and_counts_the_same(cache: Path) -> 
     "behaviour", ["truncated", "empty", "refusal", "status 503", "status 400", "cut", "not chat"]
 )
 def test_errors_and_cut_replies_are_never_stored(behaviour: str, cache: Path) -> None:
-    with scripted_server(right, behaviour) as server:
-        model = model_at(server.url, cache)
+    with scripted_server(right, behaviour) as server, client(server, cache=cache) as model:
         assert isinstance(model.complete(ask("Good?")), Failure)
         assert len(ReplyCache(cache)) == 0
         server.choose = lambda call: "perfect"
         assert isinstance(model.complete(ask("Good?")), Reply)
         assert len(ReplyCache(cache)) == 1
-        model.close()
 
 
 def test_a_reply_that_breaks_the_schema_is_stored_and_fails_again_alike(cache: Path) -> None:
-    with scripted_server(right, "wrong schema") as server:
-        model = model_at(server.url, cache)
-        first = model.complete(ask("Good?"))
+    with scripted_server(right, "wrong schema") as server, client(server, cache=cache) as model:
+        first = checked(Failure, model.complete(ask("Good?")))
         assert model.complete(ask("Good?")) == first
-        assert isinstance(first, Failure)
         assert (first.cause, len(server.calls)) == (Cause.SCHEMA, 3)
-        model.close()
 
 
 def test_all_that_can_change_a_reply_is_in_the_key(cache: Path) -> None:
@@ -121,33 +112,29 @@ def test_all_that_can_change_a_reply_is_in_the_key(cache: Path) -> None:
         Request((*messages, *messages)),
     ]
     with scripted_server(right) as server, scripted_server(right) as second:
-        model = model_at(server.url, cache)
-        model.complete_all(others)
-        assert len(server.calls) == len(others)
-        model.complete_all(others)
-        assert len(server.calls) == len(others)
-        model.close()
+        with client(server, cache=cache) as model:
+            for _ in range(2):
+                model.complete_all(others)
+                assert len(server.calls) == len(others)
         for changed in (
-            OpenAIModel("another", base_url=server.url, cache=cache),
-            model_at(server.url, cache, extra_body={"top_k": 1}),
-            model_at(second.url, cache),
+            client(server, "another", cache=cache),
+            client(server, cache=cache, extra_body={"top_k": 1}),
+            client(second, cache=cache),
         ):
-            changed.complete(others[0])
-            assert changed.sent == 1
-            changed.close()
+            with changed as model:
+                model.complete(others[0])
+                assert model.sent == 1
 
 
 def test_recall_never_sends(cache: Path) -> None:
     with scripted_server(right) as server:
-        model = model_at(server.url, cache)
-        assert model.recall(ask("Good?")) is None
-        sent = model.complete(ask("Good?"))
-        found = checked(Reply, model.recall(ask("Good?")))
-        assert isinstance(sent, Reply)
-        assert found.parsed == sent.parsed
-        assert model_at(server.url, None).recall(ask("Good?")) is None
+        with client(server, cache=cache) as model:
+            assert model.recall(ask("Good?")) is None
+            sent = checked(Reply, model.complete(ask("Good?")))
+            assert checked(Reply, model.recall(ask("Good?"))).parsed == sent.parsed
+        with client(server) as model:
+            assert model.recall(ask("Good?")) is None
         assert len(server.calls) == 1
-        model.close()
 
 
 CHILD = """
@@ -209,15 +196,8 @@ def test_two_processes_share_a_cache(cache: Path) -> None:
 FAULTS = (
     *("truncated", "duplicated", "out of range", "prose around", "echo", "echo only", "empty"),
     *("refusal", "reasoning first", "reasoning only", "usage missing", "no json", "wrong schema"),
-    *(
-        "repaired when asked again",
-        "429 then fine",
-        "500 then fine",
-        "cut once",
-        "cut",
-        "status 503",
-    ),
-    *("status 429", "context", "not chat"),
+    *("repaired when asked again", "429 then fine", "500 then fine", "cut once", "cut"),
+    *("status 503", "status 429", "context", "not chat"),
 )
 
 
@@ -230,16 +210,15 @@ def test_a_broken_run_under_all_faults_ends_like_an_unbroken_one(tmp_path: Path)
 
     requests = [ask(f"Is {i} good?") for i in range(120)]
     with scripted_server(right, choose) as server:
-        model = model_at(server.url, tmp_path / "whole", first_wait=0.001)
-        whole = model.complete_all(requests)
-        model.close()
-        model = model_at(server.url, tmp_path / "broken", first_wait=0.001)
-        model.complete_all(requests[:50])
-        model.close()
-        stored, before = len(ReplyCache(tmp_path / "broken")), model.sent
-        model = model_at(server.url, tmp_path / "broken", first_wait=0.001)
-        resumed = model.complete_all(requests)
-        model.close()
+
+        def answers(cache: str, count: int = 120) -> tuple[list[Reply | Failure], int]:
+            with client(server, cache=tmp_path / cache, first_wait=0.001) as model:
+                return model.complete_all(requests[:count]), model.sent
+
+        whole, _ = answers("whole")
+        _, before = answers("broken", 50)
+        stored = len(ReplyCache(tmp_path / "broken"))
+        resumed, _ = answers("broken")
     assert len(ReplyCache(tmp_path / "broken")) == len(ReplyCache(tmp_path / "whole"))
     assert stored > 30
     assert before > stored

@@ -26,7 +26,6 @@ from recallbed.chat_models import (
 )
 from recallbed.chat_models.http_client import MAX_REPLY_BYTES
 from recallbed.chat_models.openai_model import OpenAIModel
-from recallbed.chat_models.pace import LONGEST_RETRY_AFTER, retry_after
 from recallbed.errors import UserError
 from tests.kit import checked
 from tests.scripted_server import Call, Raw, completion
@@ -231,31 +230,6 @@ def test_no_body_breaks_the_call(body: bytes) -> None:
 def test_no_header_breaks_the_call(headers: dict[str, str], status: int) -> None:
     failure = failed(Raw(b"\x1f\x8b broken", status, headers), retries=0)
     assert failure.cause in (Cause.SERVER_ERROR, Cause.CONNECTION)
-
-
-FAR = "Fri, 31 Dec 99999999999999999999 23:59:59 GMT"
-
-
-@pytest.mark.parametrize(
-    ("told", "seconds"),
-    [
-        (FAR, None),
-        ("Wed, 21 Oct 2015 99999999999999999999:28:00 GMT", None),
-        ("1" * 5000, None),
-        ("nan", None),
-        ("-7", 0.0),
-        ("1e99", LONGEST_RETRY_AFTER),
-        ("soon", None),
-        ("", None),
-    ],
-)
-def test_a_retry_after_past_the_range_of_time(told: str, seconds: float | None) -> None:
-    assert retry_after(told) == seconds
-
-
-def test_a_retry_after_that_is_no_time_is_passed_over() -> None:
-    with serving("429 then fine", retry_after=FAR) as server, client(server) as model:
-        assert isinstance(model.complete(ask()), Reply)
 
 
 # --- half characters

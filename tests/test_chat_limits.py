@@ -46,6 +46,7 @@ def ask(text: str, schema: type[BaseModel] | None = None, max_tokens: int = 100)
     return Request((Message("user", text),), schema, max_tokens)
 
 
+FAR = "Fri, 31 Dec 99999999999999999999 23:59:59 GMT"
 client = partial(any_client, name="m", timeout=60.0, retries=1, first_wait=0.0)
 
 
@@ -114,10 +115,16 @@ def test_retry_after_in_seconds_and_as_a_date() -> None:
     past = format_datetime(now - timedelta(hours=1), usegmt=True)
     assert retry_after(past, now.timestamp) == 0
     assert retry_after("3") == 3
-    assert retry_after("99999") == LONGEST_RETRY_AFTER
+    assert retry_after("99999") == retry_after("1e99") == LONGEST_RETRY_AFTER
     assert retry_after("-5") == 0
-    for unread in (None, "", "soon", "nan", "inf"):
+    late = "Wed, 21 Oct 2015 99999999999999999999:28:00 GMT"
+    for unread in (None, "", "soon", "nan", "inf", "1" * 5000, FAR, late):
         assert retry_after(unread) is None
+
+
+def test_a_retry_after_that_is_no_time_is_passed_over() -> None:
+    with serving("429 then fine", retry_after=FAR) as server, client(server) as model:
+        assert isinstance(model.complete(ask("x")), Reply)
 
 
 def test_a_budget_of_tokens_stops_before_the_call_and_goes_on_from_the_cache(
@@ -323,19 +330,6 @@ def test_a_refused_prompt_fails_alone_wherever_it_comes(
     assert sum("bad" in prompt for prompt in server.prompts()) == 1  # not at each rung
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "words"), [("status 403", "refuses the API key"), ("status 404", "no model `m`")]
-)
-def test_a_server_that_refuses_everything_ends_the_run_before_any_answer(
-    behaviour: str, words: str
-) -> None:
-    with serving(behaviour) as server, client(server) as model:
-        with pytest.raises(UserError, match=words) as caught:
-            model.complete_all([ask(f"number {i}") for i in range(8)])
-        assert "\n" not in str(caught.value)
-        assert not isinstance(caught.value, BudgetReached)
-
-
 def test_a_refused_key_ends_the_run_at_any_time() -> None:
     with serving(one_bad("status 401")) as server, client(server) as model:
         assert isinstance(model.complete(ask("a")), Reply)
@@ -391,15 +385,6 @@ def test_a_call_that_was_refused_unworked_is_charged_nothing(behaviour: str) -> 
         assert budget._reserved == 0
 
 
-def test_a_refused_connection_is_charged_nothing() -> None:
-    with serving() as server:
-        pass
-    budget = Budget(max_tokens=10_000)
-    with client(server, budget=budget) as model, pytest.raises(UserError, match="no server"):
-        model.complete(ask("x"))
-    assert (budget.spent, budget._reserved) == (Usage(), 0)
-
-
 @pytest.mark.parametrize("behaviour", ["perfect", "cut", "status 500", "not chat", "mixed"])
 def test_what_a_server_bills_stays_within_the_budget(behaviour: str) -> None:
     """A server that bills every prompt that it reads, and whole replies that never arrive."""
@@ -441,18 +426,14 @@ def test_an_error_while_settling_leaves_no_reservation_behind() -> None:
         with pytest.raises(RuntimeError):
             model.complete(ask("x"))
     assert budget._reserved == 0
-    held = budget.reserve(5, 5, Price(1.0, 1.0))
-    budget.settle(held, Usage(1, 10**400, 1), Price(1.0, 1.0))
+
+
+def test_a_usage_past_the_range_of_a_float_ends_a_budget_of_money() -> None:
+    budget, price = Budget(max_cost=5.0), Price(1.0, 1.0)
+    budget.settle(budget.reserve(5, 5, price), Usage(1, 10**400, 1), price)
     assert (budget._reserved, budget._reserved_cost) == (0, 0.0)
-
-
-def test_a_price_table_with_a_usage_past_the_range_of_a_float_ends_a_budget_of_money() -> None:
-    budget = Budget(max_cost=5.0)
-    prices = Prices({"m": Price(1.0, 1.0)})
-    held = budget.reserve(5, 5, prices.by_model["m"])
-    budget.settle(held, Usage(1, 10**400, 1), prices.by_model["m"])
     with pytest.raises(BudgetReached):
-        budget.reserve(1, 1, prices.by_model["m"])
+        budget.reserve(1, 1, price)
 
 
 # Servers that never answer.

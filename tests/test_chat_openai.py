@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from recallbed.chat_models import Budget, Cause, Failure, Message, Reply, ReplyCache, Request, Rung
+from recallbed.chat_models import (
+    Budget,
+    BudgetReached,
+    Cause,
+    Failure,
+    Message,
+    Reply,
+    ReplyCache,
+    Request,
+    Rung,
+    Usage,
+)
 from recallbed.chat_models.openai_model import OpenAIModel
 from recallbed.errors import UserError
 from tests.kit import checked
@@ -134,25 +146,26 @@ def test_what_no_further_call_would_mend_ends_the_run_in_one_line(
         with pytest.raises(UserError, match=words) as caught:
             model.complete_all([ask(f"Rank {i}.", None) for i in range(5)])
         assert "\n" not in str(caught.value)
+        assert isinstance(caught.value, BudgetReached) == ("credit" in words)
         probed = behaviour in ("status 403", "status 404")  # is it the prompt, or all of them?
         assert len(server.calls) == 1 + probed
 
 
-def test_no_server_at_all_is_said_at_once() -> None:
+def test_no_server_at_all_is_said_at_once_and_charged_nothing() -> None:
     with serving() as server:
-        url = server.url
-    model = OpenAIModel("m", base_url=url, retries=1, first_wait=0.01)
-    with pytest.raises(UserError, match="no server answers at"):
+        pass
+    budget = Budget(max_tokens=10_000)
+    unanswered = pytest.raises(UserError, match="no server answers at")
+    with client(server, retries=1, budget=budget) as model, unanswered:
         model.complete_all([ask(f"Rank {i}.") for i in range(3)])
-    model.close()
+    assert (budget.spent, budget._reserved) == (Usage(), 0)
 
 
 def test_a_server_that_goes_away_later_fails_its_requests() -> None:
     with serving() as server:
         model = OpenAIModel("m", base_url=server.url, retries=0)
         assert isinstance(model.complete(ask()), Reply)
-    failure = checked(Failure, model.complete(ask("Another.")))
-    assert failure.cause is Cause.CONNECTION
+    assert checked(Failure, model.complete(ask("Another."))).cause is Cause.CONNECTION
     model.close()
 
 
@@ -265,15 +278,8 @@ def test_equal_requests_in_flight_are_sent_once() -> None:
 
 def test_threads_share_one_client() -> None:
     with serving() as server, client(server) as model:
-        found: list[Reply | Failure] = []
-        threads = [
-            threading.Thread(target=lambda i=i: found.append(model.complete(ask(f"Rank {i}."))))
-            for i in range(6)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda i: model.complete(ask(f"Rank {i}.")), range(6)))
         assert len(found) == 6
         assert all(isinstance(reply, Reply) for reply in found)
 

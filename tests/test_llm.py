@@ -1,6 +1,5 @@
 """The plain chat model: extraction, the updated list, long dialogues, and runs of the tasks."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +14,7 @@ from memory_systems.testing import ITEMS
 from recallbed.chat_models import chat_model
 from recallbed.corpus.records import MemoryItem, Turn
 from retrievers.bm25 import BM25
-from tests.kit import read_json, run
+from tests.kit import read_json, rows_of, run
 from tests.memory_models import data_of, perfect
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 
@@ -145,8 +144,7 @@ def test_each_task_runs_it_on_the_sample(server: ScriptedServer, tmp_path: Path,
     assert summary["rows"]["done"] == summary["rows"]["attempted"] > 0
     prompts = [call.prompt for call in server.calls]
     if task == "task2":
-        rows = [json.loads(line) for line in (out / "rows.jsonl").read_text("utf-8").splitlines()]
-        assert all(row["calls"] == 1 for row in rows)
+        assert all(row["calls"] == 1 for row in rows_of(out))
         assert all("Old dialogue:" in prompt for prompt in prompts)
     if task == "task4":
         assert all('"used_memory_fact"' in prompt for prompt in prompts)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task3 import predict, sweep, tune
 from tests import kit
-from tests.kit import WriteRelease
+from tests.kit import WriteRelease, one_line_error
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps {i}"], i % 3)
@@ -129,10 +130,7 @@ def run(command: Any, release: Path, name: str, *words: str, code: int | None = 
     return kit.run(command.app, *named, *words, code=code)
 
 
-def refusal(result: Any) -> str:
-    assert result.exit_code == 2, result.output
-    [line] = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    return str(line)
+refused = partial(one_line_error, after_notes=True)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -148,10 +146,8 @@ def test_a_sweep_refuses_state_between_queries(
 ) -> None:
     out = tmp_path / "run"
     words = ["--distractors", "2,5", "--k", "1", "--out", str(out), "--workers", workers]
-    line = refusal(run(sweep, write_release(ROWS), name, *words))
-    assert "x: not the same scores for query `q" in line
-    assert "no state between queries" in line
-    assert "random numbers" in line
+    said = "x: not the same scores for query `q", "no state between queries", "random numbers"
+    refused(run(sweep, write_release(ROWS), name, *words), *said)
     rows = out / "rows.jsonl"
     assert not rows.exists() or not rows.read_text(), "no row of it may be kept"
 
@@ -161,7 +157,7 @@ def test_labels_before_a_refused_one_are_kept(write_release: WriteRelease, tmp_p
     words = ["--retriever", "x=tests.test_order_check:Unseeded", "--data", str(release)]
     words = ["--retriever", "overlap", *words, "--distractors", "2", "--out", str(out)]
     for more in ([], ["--resume"]):
-        assert "x: not the same scores" in refusal(kit.run(sweep.app, *words, *more))
+        refused(kit.run(sweep.app, *words, *more), "x: not the same scores")
         rows = (out / "rows.jsonl").read_text()
         assert (rows.count("\n"), rows.count('"overlap"')) == (7, 7)
 
@@ -178,17 +174,17 @@ def test_the_first_stage_is_checked(write_release: WriteRelease, tmp_path: Path)
     words = ["--distractors", "2", "--k", "1", "--out", str(tmp_path / "run")]
     words += ["--retriever", "y=tests.test_order_check:CountsOccurrences"]
     result = run(sweep, write_release(ROWS), "AsksOverACounter", *words)
-    assert "x: not the same scores" in refusal(result)
+    refused(result, "x: not the same scores")
 
 
 def test_predictions_and_tuning_refuse_it_too(write_release: WriteRelease, tmp_path: Path) -> None:
     release = write_release(ROWS)
     out = tmp_path / "p.jsonl"
     predicted = run(predict, release, "CountsOccurrences", "--out", str(out))
-    assert "not the same scores" in refusal(predicted)
+    refused(predicted, "not the same scores")
     words = ["--grid", "k.letters=1/2", "--label", "k", "--folds", "2", "--out", str(out)]
     words += ["--distractors", "2", "--retriever", "k=tests.test_order_check:CountsLetters"]
-    assert "not the same scores" in refusal(run(tune, release, "CountsOccurrences", *words))
+    refused(run(tune, release, "CountsOccurrences", *words), "not the same scores")
     assert not out.exists()
 
 

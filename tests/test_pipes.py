@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,27 @@ from recallbed.corpus.convert import app as convert_app
 from recallbed.corpus.layout import sample_root
 from recallbed.corpus.material import gather
 from recallbed.corpus.validate import app as validate_app
-from recallbed.harness.configurations import Configuration, read_settings
+from recallbed.harness.configurations import read_settings
 from recallbed.harness.run_options import RunOptions
 from task1.score import app as task1_app
 from task2.score import app as task2_app
 from task3.exact_match import read_exclusions
 from task3.score import app as score_app
-from task3.sweep_run import run_sweep
 from task4.score import app as task4_app
-from tests import kit
-from tests.kit import ROOT, WriteRelease, sweep_config, write_lines
+from tests.kit import (
+    LFS,
+    ROOT,
+    WriteRelease,
+    assert_equal_runs,
+    one_line_error,
+    read_json,
+    read_lines,
+    rows_of,
+    run,
+    run_json,
+    swept,
+    write_lines,
+)
 
 LONG = "long " * 200
 """Makes a hundred rows longer than a pipe's buffer of 64 KB."""
@@ -65,78 +76,57 @@ def piped(content: bytes) -> Iterator[Path]:
         thread.join()
 
 
-def references(track: str) -> list[dict[str, Any]]:
-    text = (sample_root() / "dev" / track / "reference_output.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+Row = dict[str, Any]
 
 
-def task1_rows() -> list[dict[str, Any]]:
-    return [
-        {
-            "benchmark_id": row["benchmark_id"],
-            "memory_items": row["gold"].get("memory_items") or row["gold"]["answer"],
-            "note": LONG,
+def references(track: str) -> list[Row]:
+    return read_lines(sample_root() / "dev" / track / "reference_output.jsonl")
+
+
+def task1_rows() -> Iterator[Row]:
+    for row in references("task1"):
+        items = row["gold"].get("memory_items") or row["gold"]["answer"]
+        yield {"benchmark_id": row["benchmark_id"], "memory_items": items, "note": LONG}
+
+
+def task2_rows() -> Iterator[Row]:
+    for row in references("task2"):
+        items = row["gold"]["answer"]
+        yield {"benchmark_id": row["benchmark_id"], "memory_items": items, "note": LONG}
+
+
+def task3_rows() -> Iterator[Row]:
+    for row in references("task3/d100"):
+        gold = row["gold"]
+        yield {
+            **{"benchmark_id": row["benchmark_id"], "answer": "an answer"},
+            **{"reason": gold["selected_memory"]["value"] + LONG},
+            **{"selected_memory_id": gold["selected_memory_id"]},
         }
-        for row in references("task1")
-    ]
 
 
-def task2_rows() -> list[dict[str, Any]]:
-    return [
-        {"benchmark_id": row["benchmark_id"], "memory_items": row["gold"]["answer"], "note": LONG}
-        for row in references("task2")
-    ]
+def task4_rows() -> Iterator[Row]:
+    for row in references("task4_ability1"):
+        yield {"benchmark_id": row["benchmark_id"], "response": LONG * 3}
 
 
-def task3_rows() -> list[dict[str, Any]]:
-    return [
-        {
-            "benchmark_id": row["benchmark_id"],
-            "answer": "an answer",
-            "reason": row["gold"]["selected_memory"]["value"] + LONG,
-            "selected_memory_id": row["gold"]["selected_memory_id"],
-        }
-        for row in references("task3/d100")
-    ]
+def recorded_rows() -> Iterator[Row]:
+    for i in range(200):
+        output = {"used_memory": i % 2 == 0, "reason": LONG}
+        ids = {"session_id": f"s{i}", "canonical_id": f"s{i}"}
+        yield {"task": "task3", "model": "m", **ids, "judge_output": output}
 
 
-def task4_rows() -> list[dict[str, Any]]:
-    return [
-        {"benchmark_id": row["benchmark_id"], "response": LONG * 3}
-        for row in references("task4_ability1")
-    ]
+def own_rows() -> Iterator[Row]:
+    for i in range(200):
+        yield {"query": f"what of {i}", "memories": [f"note {i} {LONG}", f"other {i}"], "gold": 0}
 
 
-def verdict_rows() -> list[dict[str, Any]]:
-    return [{"item": str(i), "verdict": i % 3 == 0, "note": LONG} for i in range(200)]
+def as_lines(rows: Iterable[Row]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def recorded_rows() -> list[dict[str, Any]]:
-    return [
-        {
-            "task": "task3",
-            "model": "m",
-            "session_id": f"s{i}",
-            "canonical_id": f"s{i}",
-            "judge_output": {"used_memory": i % 2 == 0, "reason": LONG},
-        }
-        for i in range(200)
-    ]
-
-
-def own_rows() -> list[dict[str, Any]]:
-    return [
-        {"query": f"what of {i}", "memories": [f"note {i} {LONG}", f"other {i}"], "gold": 0}
-        for i in range(200)
-    ]
-
-
-def run(app: typer.Typer, *words: str) -> Any:
-    result = kit.run(app, *words, code=0)
-    return json.loads(result.stdout)
-
-
-READERS: dict[str, tuple[typer.Typer, Callable[[], list[dict[str, Any]]], list[str]]] = {
+READERS: dict[str, tuple[typer.Typer, Callable[[], Iterator[Row]], list[str]]] = {
     "task1.score": (task1_app, task1_rows, []),
     "task2.score": (task2_app, task2_rows, []),
     "task3.score": (score_app, task3_rows, []),
@@ -150,22 +140,18 @@ READERS: dict[str, tuple[typer.Typer, Callable[[], list[dict[str, Any]]], list[s
 @pytest.mark.parametrize("name", READERS)
 def test_a_report_over_a_pipe_is_that_over_the_file(tmp_path: Path, name: str) -> None:
     app, rows, words = READERS[name]
-    file = tmp_path / "rows.jsonl"
-    write_lines(file, rows())
+    file = write_lines(tmp_path / "rows.jsonl", rows())
     assert file.stat().st_size > 70_000
-    whole = json.dumps(run(app, str(file), *words, "--json"))
+    whole = json.dumps(run_json(app, file, *words))
     with piped(file.read_bytes()) as pipe:
-        through = json.dumps(run(app, str(pipe), *words, "--json"))
-        assert (
-            through.replace(str(pipe), str(file)).replace(f'"{pipe.name}"', f'"{file.name}"')
-            == whole
-        )
+        through = json.dumps(run_json(app, pipe, *words)).replace(str(pipe), str(file))
+    assert through.replace(f'"{pipe.name}"', f'"{file.name}"') == whole
 
 
 def test_agreement_of_two_pipes(tmp_path: Path) -> None:
-    content = "".join(json.dumps(row) + "\n" for row in verdict_rows()).encode()
-    with piped(content) as a, piped(content) as b:
-        assert run(agreement_app, str(a), str(b), "--json")["n"] == 200
+    rows = [{"item": str(i), "verdict": i % 3 == 0, "note": LONG} for i in range(200)]
+    with piped(as_lines(rows)) as a, piped(as_lines(rows)) as b:
+        assert run_json(agreement_app, a, b)["n"] == 200
 
 
 def test_a_process_substitution_is_scored_whole(tmp_path: Path) -> None:
@@ -185,23 +171,17 @@ def test_a_process_substitution_is_scored_whole(tmp_path: Path) -> None:
 
 
 def test_a_sweep_over_a_pipe_is_that_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "own.jsonl"
-    write_lines(file, own_rows())
-    rows = []
+    file = write_lines(tmp_path / "own.jsonl", own_rows())
     with piped(file.read_bytes()) as pipe:
-        for path, out in ((file, tmp_path / "a"), (pipe, tmp_path / "b")):
-            run_sweep(sweep_config((Configuration("bm25", "bm25", {}),), path, out=out))
-            rows.append((out / "rows.jsonl").read_bytes())
-    assert rows[0] == rows[1]
-    assert len(rows[0].splitlines()) == 200
-    prints = [
-        json.loads((tmp_path / name / "manifest.json").read_text())["fingerprint"]["data"]
-        for name in "ab"
-    ]
-    assert (
-        prints[0]["sha256"] == prints[1]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    )
-    assert prints[1]["split"] == "pipe"
+        runs = [
+            swept(["bm25"], path, out=tmp_path / name).path
+            for path, name in ((file, "a"), (pipe, "b"))
+        ]
+    assert_equal_runs(*runs, ["rows.jsonl"])
+    assert len(rows_of(runs[0])) == 200
+    one, other = (read_json(run / "manifest.json")["fingerprint"]["data"] for run in runs)
+    assert one["sha256"] == other["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert other["split"] == "pipe"
 
 
 def test_imported_files_are_hashed_as_they_are_read(
@@ -209,8 +189,9 @@ def test_imported_files_are_hashed_as_they_are_read(
 ) -> None:
     root = write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(80)])
     material = gather(root, strategy="released", sizes=[3])
-    given = [{**task3_rows()[0], "benchmark_id": f"q{i}"} for i in range(80)]
-    write_lines(tmp_path / "p.jsonl", [{**row, "selected_memory_id": "m1"} for row in given])
+    first = next(task3_rows())
+    given = [{**first, "benchmark_id": f"q{i}", "selected_memory_id": "m1"} for i in range(80)]
+    write_lines(tmp_path / "p.jsonl", given)
     lines: list[str] = []
     for query, pool in zip(material.pools.rows, material.pools.pools[3, 0], strict=True):
         names = documents(material.pools.texts(pool))
@@ -224,20 +205,16 @@ def test_imported_files_are_hashed_as_they_are_read(
             for path, out in ((file, "a"), (pipe, "b")):
                 options = RunOptions(tmp_path / kind / out, keep_going=True)
                 import_run(Imported("x", kind, {3: path}), material, [1], options)
-        for part in ("rows.jsonl", "summary.json"):
-            a, b = ((tmp_path / kind / out / part).read_bytes() for out in "ab")
-            assert a == b
-        manifests = [
-            json.loads((tmp_path / kind / out / "manifest.json").read_text())["fingerprint"]
-            for out in "ab"
-        ]
-        assert manifests[0] == manifests[1]
+        runs = [tmp_path / kind / out for out in "ab"]
+        assert_equal_runs(*runs, ["rows.jsonl", "summary.json"])
+        one, other = (read_json(run / "manifest.json")["fingerprint"] for run in runs)
+        assert one == other
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-        assert manifests[0]["retrievers"][0]["settings"] == {"d3": digest}
+        assert one["retrievers"][0]["settings"] == {"d3": digest}
 
 
 def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) -> None:
-    content = "".join(json.dumps(row) + "\n" for row in task1_rows()).encode()
+    content = as_lines(task1_rows())
     with piped(gzip.compress(content)) as pipe:
         named = tmp_path / "rows.jsonl.gz"
         named.symlink_to(pipe)
@@ -262,23 +239,18 @@ def test_a_compressed_pipe_and_one_that_trickles_are_read_whole(tmp_path: Path) 
 
 
 def test_a_pointer_in_a_pipe_and_a_pipe_read_before_are_refused() -> None:
-    with piped(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n") as pipe:
-        result = kit.run(task1_app, pipe)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert "Git LFS pointer" in result.stderr
-        again = kit.run(task1_app, pipe)
-    assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
-    assert "the file is empty. It is a pipe, which can be read only once" in again.stderr
+    with piped(LFS.encode()) as pipe:
+        one_line_error(run(task1_app, pipe), "Git LFS pointer")
+        again = "the file is empty. It is a pipe, which can be read only once"
+        one_line_error(run(task1_app, pipe), again)
 
 
 def test_every_other_file_of_a_user_may_be_a_pipe(tmp_path: Path) -> None:
-    memories = [{"text": f"memory {i} {LONG}"} for i in range(200)]
-    content = "".join(json.dumps(row) + "\n" for row in memories).encode()
+    content = as_lines({"text": f"memory {i} {LONG}"} for i in range(200))
     with piped(content) as pipe:
         assert len(read_memories(pipe)) == 200
     with piped(content) as pipe:
-        words = [str(pipe), "--kind", "bm25s", "--out", str(tmp_path / "store")]
-        result = kit.run(build_app, *words)
+        result = run(build_app, pipe, "--kind", "bm25s", "--out", tmp_path / "store")
     assert "200 memories" in result.stdout, result.stderr
     ids = {f"query number {i}" for i in range(10_000)}
     with piped("\n".join(sorted(ids)).encode()) as pipe:
@@ -299,42 +271,25 @@ def test_every_other_file_of_a_user_may_be_a_pipe(tmp_path: Path) -> None:
 
 
 def test_longmemeval_is_converted_from_a_pipe(tmp_path: Path) -> None:
-    instances = [
-        {
-            "question_id": f"q{i}",
-            "question_type": "single-session-user",
-            "question": "What do I drink?",
-            "answer": "tea",
-            "question_date": "2023/05/30",
-            "haystack_dates": ["2023/05/20"],
-            "haystack_session_ids": ["s1"],
-            "haystack_sessions": [
-                [{"role": "user", "content": f"I like tea {LONG}", "has_answer": True}]
-            ],
-            "answer_session_ids": ["s1"],
-        }
-        for i in range(200)
-    ]
+    said = {"role": "user", "content": f"I like tea {LONG}", "has_answer": True}
+    instance = {
+        **{"question_type": "single-session-user", "question": "What do I drink?"},
+        **{"answer": "tea", "question_date": "2023/05/30", "haystack_dates": ["2023/05/20"]},
+        **{"haystack_session_ids": ["s1"], "answer_session_ids": ["s1"]},
+        "haystack_sessions": [[said]],
+    }
+    instances = [{"question_id": f"q{i}", **instance} for i in range(200)]
+    out = tmp_path / "own.jsonl"
     with piped(json.dumps(instances).encode()) as pipe:
-        out = tmp_path / "own.jsonl"
-        words = ["longmemeval", str(pipe), "--level", "session", "--out", str(out)]
-        result = kit.run(convert_app, *words)
-    assert result.exit_code == 0, result.stderr
-    assert len(out.read_text().splitlines()) == 200
+        run(convert_app, "longmemeval", pipe, "--level", "session", "--out", out, code=0)
+    assert len(read_lines(out)) == 200
 
 
 def test_the_import_command_takes_a_pipe(tmp_path: Path, write_release: WriteRelease) -> None:
     root = write_release([(f"what {i}", [f"fact {i} {j}" for j in range(4)], 1) for i in range(80)])
-    rows = [
-        {"benchmark_id": f"q{i}", "answer": LONG, "reason": "", "selected_memory_id": "m1"}
-        for i in range(80)
-    ]
-    with piped("".join(json.dumps(row) + "\n" for row in rows).encode()) as pipe:
-        words = ["--data", str(root), "--pools", "released", "--distractors", "3"]
-        out = tmp_path / "run"
-        result = kit.run(
-            import_app, pipe, "--label", "x", "--format", "predictions", "--out", out, *words
-        )
-    assert result.exit_code == 0, result.stderr
-    kept = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    assert [row["error"] for row in kept] == [None] * 80
+    given = {"answer": LONG, "reason": "", "selected_memory_id": "m1"}
+    out = tmp_path / "run"
+    words = ["--data", root, "--pools", "released", "--distractors", "3", "--out", out]
+    with piped(as_lines({"benchmark_id": f"q{i}", **given} for i in range(80))) as pipe:
+        run(import_app, pipe, "--label", "x", "--format", "predictions", *words, code=0)
+    assert [row["error"] for row in rows_of(out)] == [None] * 80

@@ -103,23 +103,6 @@ def test_a_row_holds_the_rank_of_its_gold(release: Path, tmp_path: Path) -> None
         assert row["tied"] == sum(s == scores[row["gold"]] for s in scores.values())
 
 
-def test_top_is_the_first_ten_positions_by_score_then_position(
-    release: Path, tmp_path: Path
-) -> None:
-    sweep(release, tmp_path / "run", "random", distractors=(12,))
-    for row in rows_of(tmp_path / "run"):
-        assert len(row["top"]) == 10
-        assert row["top"] == sorted(row["top"], key=lambda entry: (-entry[1], entry[0]))
-
-
-def test_a_failed_row_has_a_cause_and_no_figures(release: Path, tmp_path: Path) -> None:
-    sweep(release, tmp_path / "run", f"{__name__}:FailsOnThree")
-    failed = [row for row in rows_of(tmp_path / "run") if row["error"] is not None]
-    assert [(row["query"], row["distractors"]) for row in failed] == [("q3", 5), ("q3", 12)]
-    for row in failed:
-        assert (row["error"], row["above"], row["tied"], row["top"]) == ("three", None, None, [])
-
-
 def test_the_pool_hash_does_not_depend_on_the_order_of_a_pool(
     write_release: WriteRelease, tmp_path: Path
 ) -> None:
@@ -489,27 +472,11 @@ def test_changed_code_of_an_inherited_class_is_seen_too(place: Path) -> None:
     assert "code" in field
 
 
-def test_an_unchanged_resume_ends_as_an_unbroken_run(place: Path) -> None:
-    command("unbroken/run")
-    rows = stop_half_way(place)  # the middle of the file is the middle of a line
-    assert not (place / "run" / "rows.jsonl").read_bytes().endswith(b"\n")
-    assert command("run", "--resume").exit_code == 0
-    assert (place / "run" / "rows.jsonl").read_bytes() == rows
-    assert_equal_runs(place / "unbroken" / "run", place / "run")
-
-
 def test_what_cannot_change_a_row_does_not_refuse_a_resume(place: Path) -> None:
     rows = stop_half_way(place)
     (place / "release").rename(place / "moved")
     assert command("run", "--resume", data="moved", k="2,4").exit_code == 0
     assert (place / "run" / "rows.jsonl").read_bytes() == rows
-
-
-def test_overwrite_is_the_way_to_start_again(place: Path) -> None:
-    stop_half_way(place)
-    assert command("run", "--overwrite", seed="1").exit_code == 0
-    manifest = read_json(place / "run" / "manifest.json")
-    assert manifest["fingerprint"]["seed"] == 1
 
 
 def test_a_second_benchmark_never_overwrites_the_first(place: Path) -> None:

@@ -243,14 +243,6 @@ def test_one_row_scored_among_failures_is_a_result(
 # --- rows
 
 
-def test_a_row_has_the_keys_of_the_design_in_their_order(write_release: WriteRelease) -> None:
-    [scored, failed, _] = rows_of(Faulty(), pools_of(write_release(ROWS)))
-    keys = "query retriever distractors pool gold above tied top calls tokens_in tokens_out repairs"
-    assert list(scored) == list(failed) == [*keys.split(), "error"]
-    assert (scored["query"], scored["retriever"], scored["distractors"]) == ("q0", "x", 2)
-    json.dumps([scored, failed], allow_nan=False)
-
-
 def test_gold_is_a_position_and_top_shows_it_first(write_release: WriteRelease) -> None:
     pools = pools_of(write_release(ROWS), sizes=(4,))
     for row, pool in zip(rows_of(Overlap(), pools), pools.pools[4, 0], strict=True):

@@ -25,7 +25,15 @@ from recallbed.corpus.tracks import track
 from task1.extractive import QUERIES
 from task1.run import app
 from tests import kit
-from tests.kit import ROOT, one_line_error, read_json, read_lines, write_lines
+from tests.kit import (
+    ROOT,
+    assert_equal_runs,
+    one_line_error,
+    read_json,
+    read_lines,
+    rows_of,
+    write_lines,
+)
 from tests.memory_models import by_hash
 from tests.scripted_server import ScriptedServer, kill_when, scripted_server
 
@@ -51,8 +59,8 @@ def options(system: str, data: Path, out: Path) -> tuple[object, ...]:
     return ("--system", system, "--data", data, "--out", out)
 
 
-def rows_of(folder: Path, name: str = "rows.jsonl") -> list[Any]:
-    return read_lines(folder / name)
+def predictions_of(folder: Path) -> list[Any]:
+    return read_lines(folder / "predictions.jsonl")
 
 
 def summary_of(folder: Path) -> Any:
@@ -109,10 +117,9 @@ def test_every_system_reads_real_dialogues(
     """The operations lead to the predictions, and both are what the store holds."""
     out = tmp_path / "run"
     words = options(system, alpsbench, out)
-    result = run(
-        *words, "--limit", 20, "--json", *chat(server, tmp_path / "replies.sqlite"), code=0
-    )
-    rows, predicted = rows_of(out), rows_of(out, "predictions.jsonl")
+    asking = chat(server, tmp_path / "replies.sqlite")
+    printed = kit.run_json(app, *words, "--limit", 20, *asking)
+    rows, predicted = rows_of(out), predictions_of(out)
     asked = list(read_inputs(alpsbench, "dev", track("task1"), 20).rows)
     assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted] == asked
     assert not any(row["error"] for row in rows)
@@ -129,7 +136,7 @@ def test_every_system_reads_real_dialogues(
     summary = summary_of(out)
     assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}, "reasons": {}}
     assert summary["memories"] == sum(len(row["memory_items"]) for row in predicted)
-    assert json.loads(result.stdout) == summary
+    assert printed == summary
     read = read_memory_lists(out / "predictions.jsonl")
     assert len(read.predictions) == 20
     assert not any(row.fault for row in read.predictions)
@@ -172,7 +179,7 @@ def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_pat
     out = tmp_path / "run"
     words = options("extractive", release(tmp_path / "release", dialogues), out)
     run(*words, "--system-set", "top=1", code=0)
-    found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
+    found = [row["memory_items"] for row in predictions_of(out)]
     assert [[item["value"] for item in items] for items in found] == [
         [pets],
         [],
@@ -184,7 +191,7 @@ def test_the_extractive_baseline_quotes_the_turns_that_speak_of_the_user(tmp_pat
     assert (chosen["memory_id"], chosen["type"]) == ("m1", "direct")
     assert chosen["evidence"]["utterance_index"] == [2]
     run(*words, "--overwrite", "--system-set", "top=9", code=0)
-    found = [row["memory_items"] for row in rows_of(out, "predictions.jsonl")]
+    found = [row["memory_items"] for row in predictions_of(out)]
     # Once each, in the order of the dialogue.
     assert [item["evidence"]["utterance_index"] for item in found[0]] == [[0], [1], [2], [3]]
 
@@ -193,7 +200,7 @@ def test_equal_scores_go_to_the_earlier_turn(tmp_path: Path) -> None:
     data = release(tmp_path / "release", [["b", "a", "c"]])
     out = tmp_path / "run"
     run(*options("extractive", data, out), "--retriever", "constant", code=0)
-    [row] = rows_of(out, "predictions.jsonl")
+    [row] = predictions_of(out)
     assert [item["value"] for item in row["memory_items"]] == ["b", "a"]
     assert {item["label"] for item in row["memory_items"]} == {next(iter(QUERIES))}
 
@@ -222,10 +229,9 @@ def test_killed_by_the_server_and_resumed(
     server.calls.clear()
     run(*again, "--resume", code=0)
     assert len(server.calls) == every - stored
-    for name in KEPT:
-        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    assert_equal_runs(broken, whole, KEPT)
     store = MemoryStore(broken / "memory.sqlite")
-    for row in rows_of(broken, "predictions.jsonl"):
+    for row in predictions_of(broken):
         assert store.memories(row["benchmark_id"]) == items_of(row["memory_items"])
 
 
@@ -254,7 +260,7 @@ def test_a_row_not_kept_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(before.memories("s2__2")) == 2
     before.close()
     kit.python("-m", "task1.run", *words, "--resume", cwd=ROOT)
-    assert [len(row["memory_items"]) for row in rows_of(out, "predictions.jsonl")] == [2] * 5
+    assert [len(row["memory_items"]) for row in predictions_of(out)] == [2] * 5
     # Not those of before under new ids, and no trace of them in the history.
     again = rows_of(out)[2]["result"]
     assert [item["memory_id"] for item in again["memory_items"]] == ["m1", "m2"]
@@ -267,8 +273,7 @@ def test_in_flight_changes_no_row(alpsbench: Path, server: ScriptedServer, tmp_p
     for out, count in zip(outs, (1, 8), strict=True):
         more = ("--limit", 20, "--in-flight", count, *chat(server, "none"))
         run(*options("mem0-like", alpsbench, out), *more, code=0)
-    for name in KEPT:
-        assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes(), name
+    assert_equal_runs(*outs, KEPT)
 
 
 # --- failures, budgets, plans -------------------------------------------------------------------
@@ -286,7 +291,7 @@ def test_failures_are_counted_by_cause_and_retried(server: ScriptedServer, tmp_p
     summary = json.loads(result.stdout)
     failed = {"failed": {"refused": 1}, "reasons": {"refused": "I would rather not."}}
     assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
-    assert summary["predictions"] == len(rows_of(out, "predictions.jsonl")) == 5
+    assert summary["predictions"] == len(predictions_of(out)) == 5
     assert "failed: refused (reason: I would rather not.): 1" in result.stderr
     assert rows_of(out)[3]["result"] is None
     assert MemoryStore(out / "memory.sqlite").memories("s3__3") == []
@@ -295,17 +300,15 @@ def test_failures_are_counted_by_cause_and_retried(server: ScriptedServer, tmp_p
     run(*words, "--retry-failed", code=0)
     assert all("I keep 3 bees" in prompt or "3 hens" in prompt for prompt in server.prompts())
     assert summary_of(out)["rows"] == {"attempted": 6, "done": 6, "failed": {}, "reasons": {}}
-    assert [row["benchmark_id"] for row in rows_of(out, "predictions.jsonl")] == [
-        f"s{i}__{i}" for i in range(6)
-    ]
+    assert [row["benchmark_id"] for row in predictions_of(out)] == [f"s{i}__{i}" for i in range(6)]
 
 
 def test_a_run_of_failures_alone_is_an_error(server: ScriptedServer, tmp_path: Path) -> None:
     server.choose = lambda call: "no json"
     words = (*options("mem0-like", few(tmp_path), tmp_path / "run"), *chat(server, "none"))
-    result = run(*words, code=2)
-    assert "not one of 6 rows could be done (no JSON in the reply: 6)" in result.stderr
-    assert rows_of(tmp_path / "run", "predictions.jsonl") == []
+    said = "not one of 6 rows could be done (no JSON in the reply: 6)"
+    one_line_error(run(*words), said, after_notes=True)
+    assert predictions_of(tmp_path / "run") == []
 
 
 class Crashes(Turns):
@@ -327,7 +330,7 @@ def test_a_fault_in_a_class_of_ones_own_fails_its_row_alone(tmp_path: Path) -> N
     line = 1 + lines.index('            raise KeyError("a fault\\nof its own")')
     place = f"(test_task1_run.py:{line})"
     assert failed == {f"KeyError: 'a fault\\nof its own' {place}": 1, "too many bees": 1}
-    [first, *_] = rows_of(out, "predictions.jsonl")
+    [first, *_] = predictions_of(out)
     assert first["memory_items"][0]["value"] == "half a pair: \ufffd"  # or it couldn't be written
 
 
@@ -335,7 +338,7 @@ def test_a_run_that_the_budget_stops_can_be_resumed(server: ScriptedServer, tmp_
     out = tmp_path / "run"
     more = ("--in-flight", 1, "--system-set", "reply_tokens=500")
     words = (*options("mem0-like", few(tmp_path), out), *chat(server, tmp_path / "replies"), *more)
-    [plan] = json.loads(run(*words, "--dry-run", "--json").stdout).values()
+    [plan] = kit.run_json(app, *words, "--dry-run").values()
     enough = (plan["tokens_in"] + plan["tokens_out"]) // 6 + 150
     stopped = run(*words, "--max-tokens-total", enough)
     one_line_error(stopped, "budget reached", after_notes=True)

@@ -22,7 +22,7 @@ from task2.actions import UpdateAction
 from task2.run import app
 from task2.update import with_official_ids
 from tests import kit
-from tests.kit import one_line_error, write_lines
+from tests.kit import assert_equal_runs, one_line_error, rows_of, write_lines
 from tests.scripted_server import ScriptedServer, kill_when
 from tests.test_task1_run import (
     KEPT,
@@ -30,7 +30,7 @@ from tests.test_task1_run import (
     items_of,
     operations_of,
     options,
-    rows_of,
+    predictions_of,
     server,
     summary_of,
 )
@@ -63,7 +63,7 @@ def updated(
 
 def predicted(folder: Path) -> list[tuple[str, str]]:
     """The ids and texts of the one row."""
-    [row] = rows_of(folder, "predictions.jsonl")
+    [row] = predictions_of(folder)
     return [(item["memory_id"], item["value"]) for item in row["memory_items"]]
 
 
@@ -76,7 +76,7 @@ def test_every_system_updates_real_memories(
     words = (*options(system, alpsbench, out), "--limit", 20)
     run(*words, *chat(server, tmp_path / "replies.sqlite"), code=0)
     inputs = read_inputs(alpsbench, "dev", TASK2, 20).rows
-    rows, predictions = rows_of(out), rows_of(out, "predictions.jsonl")
+    rows, predictions = rows_of(out), predictions_of(out)
     assert [r["item"] for r in rows] == [p["benchmark_id"] for p in predictions] == list(inputs)
     assert not any(row["error"] for row in rows)
     store = MemoryStore(out / "memory.sqlite")
@@ -252,8 +252,7 @@ def test_killed_and_resumed(alpsbench: Path, server: ScriptedServer, tmp_path: P
     server.calls.clear()
     run(*again, "--resume", code=0)
     assert len(server.calls) == every - stored
-    for name in KEPT:
-        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    assert_equal_runs(broken, whole, KEPT)
     kept, resumed = MemoryStore(whole / "memory.sqlite"), MemoryStore(broken / "memory.sqlite")
     assert kept.users() == resumed.users()
     for user in kept.users():

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -32,7 +32,7 @@ from task4 import score as score_command
 from task4.figures import dimension_verdicts
 from task4.utilization import gold_memories
 from tests import kit
-from tests.kit import one_line_error, read_lines, write_lines
+from tests.kit import assert_equal_runs, one_line_error, read_lines, write_lines
 from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 
 SYSTEMS = sorted({*MEMORY_SYSTEMS.names(), "extractive"} - EXTERNAL.keys())
@@ -193,44 +193,21 @@ def test_every_system_answers(
         assert retrieval["not_searched"] == 45
 
 
-def texts(value: Any) -> Iterable[str]:
-    """All texts in whatever a system was given."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Turn):
-        yield value.text
-    elif isinstance(value, MemoryItem):
-        yield from (str(getattr(value, name)) for name in value.__slots__)
-    elif isinstance(value, Sequence):
-        for inner in value:
-            yield from texts(inner)
-
-
 @pytest.mark.slow
 def test_no_system_but_the_control_sees_gold(alpsbench: Path, tmp_path: Path) -> None:
-    """A spy on all of the dev rows of persona awareness, whose input carries the gold."""
+    """All of the dev rows of persona awareness, whose input carries the gold."""
     Spy.seen.clear()
-    user, spy = "", options("memory_systems.testing:Spy", alpsbench, tmp_path)
+    spy = options("memory_systems.testing:Spy", alpsbench, tmp_path)
     run(*spy, "--ability", 1, "--in-flight", 1, code=0)
-    rows = read_task4(alpsbench, "dev", (1,), with_gold=True).rows
-    assert {name for name, _ in Spy.seen} == {"open", "ingest", "respond"}
-    seen: dict[str, str] = {}
-    for name, given in Spy.seen:
-        user = given if name == "open" else user
-        seen[user] = "\n".join([seen.get(user, ""), *texts(given)])
-    assert list(seen) == list(rows)
-    for name, row in rows.items():
-        assert row.gold is not None
-        rightly = [turn.text for turn in row.history] + [query.text for query in row.queries]
-        assert row.gold.selected.text not in seen[name] or any(
-            row.gold.selected.text in text for text in rightly
-        )
-    assert [given for name, given in Spy.seen if name == "ingest"] == [
-        row.history for row in rows.values()
-    ]
-    assert [given for name, given in Spy.seen if name == "respond"] == [
-        query.text for row in rows.values() for query in row.queries
-    ]
+    rows = read_task4(alpsbench, "dev", (1,)).rows
+    given: dict[str, list[Any]] = {}
+    for name, what in Spy.seen:
+        given.setdefault(name, []).append(what)
+    assert given == {
+        "open": list(rows),
+        "ingest": [row.history for row in rows.values()],
+        "respond": [query.text for row in rows.values() for query in row.queries],
+    }
 
 
 @pytest.mark.slow
@@ -244,12 +221,13 @@ def test_nothing_of_the_reference_is_in_a_prompt(
     assert not re.search("nobody was told|s3cret|Wonders how", "\n".join([*server.prompts(), kept]))
 
 
-def test_references_are_not_opened(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
-    """A split without references will do for every system but the control."""
+def test_only_the_control_opens_references(
+    root: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
+    """Those of the tests of leaks are no JSON, and other systems run on them."""
     for file in root.rglob("reference_output.jsonl"):
         file.write_text("not JSON\n")
-    run(*options("extractive", root, tmp_path), code=0)
-    result = run(*options("gold-memory", root, tmp_path / "gold", server))
+    result = run(*options("gold-memory", root, tmp_path, server))
     one_line_error(result, "reference_output.jsonl:1", "not valid JSON")
 
 
@@ -294,8 +272,7 @@ class Moody(Turns):
 
 def test_a_question_that_fails_costs_its_row_no_other_answer(root: Path, tmp_path: Path) -> None:
     """Failures are counted by cause; a row without any answer is a failed row."""
-    result = run(*options("tests.test_task4:Moody", root, tmp_path), "--json")
-    summary = json.loads(result.stdout)
+    summary = kit.run_json(run_command.app, *options("tests.test_task4:Moody", root, tmp_path))
     failed = {"failed": {"in no mood": 1}, "reasons": {}}
     assert summary["rows"] == {"attempted": 6, "done": 5, **failed}
     assert summary["answers"]["ability5"]["failed"] == {"in no mood": 1}
@@ -320,8 +297,7 @@ def test_a_resumed_run_is_the_unbroken_one(
     assert bodies.count(bodies[killed - 1]) == 2
     assert len(bodies) == len(set(bodies)) + 1  # all but the one that was killed
     run(*words, "--out", tmp_path / "other", code=0)
-    for name in KEPT:
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    assert_equal_runs(tmp_path / "run", tmp_path / "other", KEPT)
 
 
 def test_a_larger_budget_resumes(root: Path, server: ScriptedServer, tmp_path: Path) -> None:

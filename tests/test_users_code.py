@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recallbed.harness.users_code import late_modules
-from tests.kit import Forked, Process, WriteRelease, one_line_error
+from tests.kit import Forked, Process, WriteRelease, one_line_error, read_json
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps until ten {i}"], 0)
@@ -44,12 +44,15 @@ def recall(done: Process) -> float:
     return float(json.loads(done.stdout)["cells"][0]["recall"]["1"]["mean"])
 
 
-def manifest(place: Path) -> Any:
+def described(place: Path) -> Any:
+    """What the fingerprint of the only run says of the retriever."""
     [file] = place.glob("runs/*/manifest.json")
-    return json.loads(file.read_text())
+    [found] = read_json(file)["fingerprint"]["retrievers"]
+    return found
 
 
 LONGEST = HELPER.replace("-len", "len")
+PARTS = {"parts/__init__.py": "", "parts/inner.py": HELPER}
 # Where the code that a class runs may lie: its files, and what the last of them is edited to.
 WAYS = {
     "a module that it imports": ({"helper.py": HELPER}, LONGEST),
@@ -60,19 +63,11 @@ WAYS = {
         },
         "SIGN = 1\n",
     ),
-    "a module in a package": (
-        {
-            "helper.py": "from parts.inner import worth\n",
-            "parts/__init__.py": "",
-            "parts/inner.py": HELPER,
-        },
-        LONGEST,
-    ),
+    "a module in a package": ({"helper.py": "from parts.inner import worth\n", **PARTS}, LONGEST),
     "a relative import": (
         {
             "helper.py": "from parts import worth\n",
-            "parts/__init__.py": "from .inner import worth\n",
-            "parts/inner.py": HELPER,
+            **{**PARTS, "parts/__init__.py": "from .inner import worth\n"},
         },
         LONGEST,
     ),
@@ -128,9 +123,9 @@ def test_installed_packages_are_described_by_version(place: Path) -> None:
 
     (place / "helper.py").write_text("import json\nimport numpy\n" + HELPER)
     recall(sweep(place))
-    [described] = manifest(place)["fingerprint"]["retrievers"]
-    assert sorted(described["code"]) == ["helper", "mine"]
-    assert described["packages"] == {"numpy": numpy.__version__}
+    found = described(place)
+    assert sorted(found["code"]) == ["helper", "mine"]
+    assert found["packages"] == {"numpy": numpy.__version__}
 
 
 WEIGHED = """
@@ -159,8 +154,7 @@ def test_a_file_that_a_class_names_is_part_of_the_fingerprint(place: Path, named
     (place / "weights" / "sign.txt").write_text("-1")
     (place / "mine.py").write_text(WEIGHED.format(named=named))
     assert recall(sweep(place)) == 1.0
-    [described] = manifest(place)["fingerprint"]["retrievers"]
-    assert list(described["files"]) == [str(Path("weights/sign.txt"))]
+    assert list(described(place)["files"]) == [str(Path("weights/sign.txt"))]
     (place / "weights" / "sign.txt").write_text("1")
     assert recall(sweep(place)) == 0.0
 
@@ -179,11 +173,10 @@ LATE = MINE.replace("from helper import worth", "import importlib").replace(
 def test_a_module_loaded_while_scoring_is_recorded_and_refused_when_it_changed(place: Path) -> None:
     (place / "mine.py").write_text(LATE)
     recall(sweep(place, "--out", "run"))
-    late = json.loads((place / "run" / "manifest.json").read_text())["late_code"]
-    assert list(late) == ["helper"]
+    assert list(read_json(place / "run" / "manifest.json")["late_code"]) == ["helper"]
     again = sweep(place, "--out", "run", "--resume")
     assert "reused 3 rows, scored 0" in again.stderr
-    (place / "helper.py").write_text(HELPER.replace("-len", "len"))
+    (place / "helper.py").write_text(LONGEST)
     done = sweep(place, "--out", "run", "--resume")
     one_line_error(done, "`helper`", "has changed", after_notes=True)
 

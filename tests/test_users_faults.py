@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import Result
 
 from memory_systems.attempt import rank
 from memory_systems.base import SystemFailure
 from recallbed.chat_models import Usage
+from recallbed.corpus.layout import sample_root
 from recallbed.corpus.records import Memory, MemoryItem, Task2Row, Turn
-from recallbed.errors import UserError
-from recallbed.harness.configurations import Configuration, parse_configurations
 from recallbed.harness.failures import cause_of
 from retrievers.base import NotScored, Retriever, RetrieverError, Scored
 from retrievers.hybrid import Hybrid
@@ -22,9 +22,17 @@ from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task2.localisation import localisation
 from task2.score import app as task2_app
-from task3.sweep_run import run_sweep
+from task3.sweep import app as sweep_app
 from task3.tune import app as tune_app
-from tests.kit import WriteRelease, one_line_error, run, sweep_config
+from tests.kit import (
+    WriteRelease,
+    one_line_error,
+    read_lines,
+    rows_of,
+    run,
+    swept,
+    write_lines,
+)
 
 POOL = [Memory("likes tea"), Memory("has cat")]
 GIVEN = (MemoryItem("Likes green tea", "m1"), MemoryItem("Has a cat", "m2"))
@@ -49,6 +57,9 @@ class Distrusts(Overlap):
 
 class Unprepared(Overlap):
     """Cannot be prepared."""
+
+    def __init__(self, level: int = 0) -> None:
+        self.level = level
 
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
         raise RuntimeError("no\nmodel")
@@ -81,17 +92,11 @@ def test_task_2_counts_it_and_goes_on() -> None:
     assert found["recall@1"]["mean"] == 1
 
 
-def task2(tmp_path: Path, name: str) -> Any:
-    rows = tmp_path / "p.jsonl"
-    rows.write_text(json.dumps({"benchmark_id": "none"}) + "\n")
-    sample = Path(inspect.getfile(Task2Row)).parent / "sample" / "dev" / "task2"
-    [first, *_] = (sample / "reference_output.jsonl").read_text().splitlines()
-    value = json.loads(first)
-    rows.write_text(
-        json.dumps({"benchmark_id": value["benchmark_id"], "answer": value["gold"]["answer"]})
-    )
-    words = [str(rows), "--json", "--retriever", f"x={__name__}:{name}"]
-    return run(task2_app, *words)
+def task2(tmp_path: Path, name: str) -> Result:
+    first = read_lines(sample_root() / "dev" / "task2" / "reference_output.jsonl")[0]
+    row = {"benchmark_id": first["benchmark_id"], "answer": first["gold"]["answer"]}
+    rows = write_lines(tmp_path / "p.jsonl", [row])
+    return run(task2_app, rows, "--json", "--retriever", f"x={__name__}:{name}")
 
 
 class Always(Overlap):
@@ -103,7 +108,6 @@ class Always(Overlap):
 
 def test_the_command_of_task_2_reports_it(tmp_path: Path) -> None:
     result = task2(tmp_path, "Always")
-    assert result.exit_code == 0, result.stderr
     [found] = json.loads(result.stdout)["localisation"]
     place = line_of(Always.score, "raise")
     assert found["failed"] == {f"KeyError: 'always' ({place})": found["attempted"]}
@@ -114,23 +118,13 @@ def test_what_cannot_be_prepared_is_one_line_in_every_command(
     tmp_path: Path, write_release: WriteRelease
 ) -> None:
     root = write_release([(f"what {i}", ["likes tea", "has cat"], 0) for i in range(10)])
-    said = (
-        f"x: cannot be prepared (RuntimeError: no model ({line_of(Unprepared.prepare, 'raise')}))"
-    )
-    result = task2(tmp_path, "Unprepared")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: {said}\n"
-    configuration = Configuration("x", f"{__name__}:Unprepared", {})
-    config = sweep_config(
-        (configuration,), root, pools="released", distractors=(1,), out=tmp_path / "run"
-    )
-    with pytest.raises(UserError) as caught:
-        run_sweep(config)
-    assert str(caught.value) == said
-    words = ["--retriever", f"x={__name__}:Unprepared", "--data", str(root), "--pools", "released"]
-    one_line_error(
-        run(tune_app, *words, "--distractors", "1", "--out", tmp_path / "t.json"), after_notes=True
-    )
+    place = line_of(Unprepared.prepare, "raise")
+    said = f"error: x: cannot be prepared (RuntimeError: no model ({place}))"
+    assert one_line_error(task2(tmp_path, "Unprepared")) == said
+    words = ("--retriever", f"x={__name__}:Unprepared", "--data", root, "--pools", "released")
+    for app, more in ((sweep_app, ()), (tune_app, ("--grid", "x.level=1/2"))):
+        result = run(app, *words, "--distractors", 1, "--out", tmp_path / "out", *more)
+        assert one_line_error(result, after_notes=True) == said
     with pytest.raises(MemoryError):
         Starved().prepare_for("x", ["a"], POOL)
 
@@ -177,27 +171,9 @@ def test_a_sweep_keeps_the_line_of_the_users_code(
     tmp_path: Path, write_release: WriteRelease
 ) -> None:
     root = write_release([(text, ["likes tea", "has cat"], 0) for text in ("tea", "nought")])
-    configurations = parse_configurations([f"x={__name__}:Divides"], [])
-    run_sweep(
-        sweep_config(
-            configurations, root, pools="released", distractors=(1,), out=tmp_path / "run", ks=(1,)
-        )
-    )
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
+    given = {"pools": "released", "distractors": (1,), "ks": (1,), "out": tmp_path / "run"}
+    rows = rows_of(swept([f"x={__name__}:Divides"], root, **given).path)
     assert [row["error"] for row in rows] == [None, DIVIDED]
-
-
-class Short(Overlap):
-    """One result too few for a batch, whatever its size."""
-
-    def score_batch(self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]) -> list[Any]:
-        return super().score_batch(queries, pools)[1:]
-
-
-def test_a_batch_of_the_wrong_length_fails_each_of_its_queries() -> None:
-    failed = NotScored("0 results for a batch of 1")
-    assert Short().results(["tea", "cat"], [POOL] * 2) == [failed] * 2
-    assert Short().results(["tea"], [POOL]) == [failed]
 
 
 def test_a_cause_names_the_users_innermost_line_and_stays_on_one_line() -> None:

@@ -1,6 +1,5 @@
 """What a user sees of an exception in a class of their own, and what a failed try leaves."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from recallbed.harness.failures import FirstFailures
 from recallbed.harness.item_run import Done, is_item_row
 from recallbed.harness.run_folder import open_run
 from recallbed.harness.run_options import RunOptions
-from tests.kit import Forked, Items, Process, WriteRelease, one_line_error
+from tests.kit import Forked, Items, Process, WriteRelease, one_line_error, rows_of
 
 ROWS = [
     (f"what of number {i}", [f"likes {i}", f"has {i} at home", f"sleeps until {i}"], 0)
@@ -64,8 +63,8 @@ def test_ten_equal_failures_at_the_start_end_the_run_and_leave_no_folder(place: 
 def test_keep_going_counts_the_failures_of_all_queries(place: Path) -> None:
     done = sweep(place, FAULTY, "--keep-going")
     assert "not one of 12 rows could be scored" in error_of(done)
-    [rows] = place.glob("runs/*/rows.jsonl")
-    errors = [json.loads(line)["error"] for line in rows.read_text().splitlines()]
+    [run] = place.glob("runs/*")
+    errors = [row["error"] for row in rows_of(run)]
     assert len(errors) == 12
     assert all(error.startswith("KeyError: 'what of number") for error in errors)
     assert all(error.endswith(" (mine.py:9)") for error in errors)
@@ -78,9 +77,11 @@ def test_nine_equal_failures_and_a_success_are_a_run(place: Path) -> None:
     assert "(mine.py:9)" in done.stdout + done.stderr
 
 
+DIVIDES = FAULTY.replace("{}[query]", "1 / 0")
+
+
 def test_debug_shows_the_traceback_once_per_cause(place: Path) -> None:
-    code = FAULTY.replace("{}[query]", "1 / 0")
-    done = sweep(place, code, "--debug")
+    done = sweep(place, DIVIDES, "--debug")
     assert "ZeroDivisionError: division by zero (mine.py:9)" in error_of(done)
     assert done.stderr.count("Traceback (most recent call last)") == 2  # its own, and the stop's
     assert 'mine.py", line 9, in worth' in done.stderr
@@ -88,8 +89,7 @@ def test_debug_shows_the_traceback_once_per_cause(place: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_debug_reaches_worker_processes(place: Path, workers: str) -> None:
-    code = FAULTY.replace("{}[query]", "1 / 0")
-    done = sweep(place, code, "--debug", "--keep-going", "--workers", workers)
+    done = sweep(place, DIVIDES, "--debug", "--keep-going", "--workers", workers)
     assert 'mine.py", line 9, in worth' in done.stderr
 
 
