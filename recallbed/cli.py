@@ -62,7 +62,8 @@ COMMANDS: Mapping[str, Entry] = {
         "Task 4, use of memories in answers.",
     ),
     "compare": Entry(
-        "analysis.compare", "Compare two retrievers on the same pools, or two memory systems."
+        "analysis.compare",
+        "Compare two retrievers on the same pools, or two memory systems or models.",
     ),
     "paper-table": Entry(
         "analysis.paper_table", "Make Table 2, 3 or 4 of the AlpsBench paper from finished runs."

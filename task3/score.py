@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from task3.used_memory import UseOptions
 
 app = App()
+_OFFICIAL = re.compile(r".+\.d(?P<size>\d+)\.predictions\.jsonl(\.gz)?")
 
 
 @app.command(
@@ -33,10 +35,11 @@ app = App()
 )
 def score(
     predictions: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
             metavar="RUN_OR_PREDICTIONS",
-            help="Run folder, or rows with benchmark_id and selected_memory_id.",
+            help="Run folders, files of rows with benchmark_id and selected_memory_id, or a folder"
+            " of official files. Each is scored by itself.",
         ),
     ],
     *,
@@ -60,7 +63,11 @@ def score(
 
     Prints accuracy over answered queries, coverage, accuracy with unanswered queries counted as
     wrong, and every cause with its count and first lines. A faulty line does not stop the rest.
+    A file called NAME.dN.predictions.jsonl, as `recallbed export` names it, is scored on pools with
+    N distractors unless --distractors is given.
     """
+    from recallbed.corpus.predictions import official_files
+    from recallbed.errors import UserError
     from recallbed.harness.fingerprint import canonical
     from recallbed.harness.plan import print_plans
     from recallbed.harness.terminal import say, say_json
@@ -68,15 +75,29 @@ def score(
 
     judge = judge_options.named
     options = use_options(use, judge)
+    files = [path for source in predictions for path in official_files(source, _OFFICIAL)]
+    if judge is not None and len(files) > 1:
+        raise UserError(f"--judge-model: a judge reads one file, and here are {len(files)}")
     if judge is not None and judge.chat.dry_run:
-        plans = plan_file(predictions, data.data, data.split, pools.size, judge)
+        plans = plan_file(files[0], data.data, data.split, pools.size or _size_of(files[0]), judge)
         print_plans(plans, as_json=True)
         return
-    report = score_choices(predictions, data.data, data.split, pools.size, exclude, options)
+    reports = [
+        score_choices(path, data.data, data.split, pools.size or _size_of(path), exclude, options)
+        for path in files
+    ]
     if as_json:
-        say_json(canonical(report.to_json()))
-    else:
-        say(*report.lines())
+        found = [report.to_json() for report in reports]
+        say_json(canonical(found if len(found) > 1 else found[0]))
+        return
+    for number, report in enumerate(reports):
+        say(*([""] if number else []), *report.lines())
+
+
+def _size_of(path: Path) -> int | None:
+    """The distractors that the name of an official file says, None without them."""
+    named = _OFFICIAL.fullmatch(path.name)
+    return None if named is None else int(named["size"])
 
 
 def score_choices(

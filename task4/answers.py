@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +22,13 @@ from recallbed.corpus.predictions import (
     Matching,
     NameLookup,
     PredictionFile,
+    joined,
     match_predictions,
+    official_files,
     read_prediction_file,
 )
 from recallbed.harness.plan import Plan
+from recallbed.harness.run_folder import PREDICTIONS
 
 JSON = Any
 
@@ -37,7 +41,17 @@ class GivenAnswer:
     used: str | None = None
 
 
-def read_answers(source: Path, questions: Sequence[UserQuestion]) -> PredictionFile[GivenAnswer]:
+_OFFICIAL = re.compile(r"task4_ability[1-5]\.predictions\.jsonl(\.gz)?")
+
+
+def answer_files(sources: Sequence[Path]) -> list[Path]:
+    """Return files and run folders, for a folder of official files those of task 4 in it."""
+    return [path for source in sources for path in official_files(source, _OFFICIAL)]
+
+
+def read_answers(
+    sources: Sequence[Path], questions: Sequence[UserQuestion]
+) -> PredictionFile[GivenAnswer]:
     """Read rows `{benchmark_id, responses: [{query_id, response, used_memory_fact}]}`.
 
     `answer` is accepted for `response`. Official rows, which have the fields of one response and no
@@ -58,7 +72,14 @@ def read_answers(source: Path, questions: Sequence[UserQuestion]) -> PredictionF
         for place, member in fields.objects(row, "responses"):
             yield f"{row_name} {fields.text(member, 'query_id', place).strip()}", place, member
 
-    return read_prediction_file(source, _answer, members)
+    files = [
+        (
+            path / PREDICTIONS if path.is_dir() else path,
+            read_prediction_file(path, _answer, members),
+        )
+        for path in answer_files(sources)
+    ]
+    return joined(", ".join(map(str, sources)), files)
 
 
 def _answer(member: Any, fields: Fields, place: str) -> GivenAnswer:

@@ -15,7 +15,13 @@ from memory_scoring.questions import UNUSED, Task4Rows, UserQuestion, questions_
 from memory_scoring.run_answers import read_run_answers
 from recallbed.corpus.layout import SAMPLE_NOTE
 from recallbed.corpus.predictions import MatchCounts, Matching, NameLookup, describe_tallies
-from task4.answers import GivenAnswer, judge_answers, match_answers, read_answers
+from task4.answers import (
+    GivenAnswer,
+    answer_files,
+    judge_answers,
+    match_answers,
+    read_answers,
+)
 from task4.figures import (
     DimensionVerdicts,
     Grounding,
@@ -55,26 +61,27 @@ class AnsweredQuestions:
 
 
 def read_answered(
-    source: Path, data: Path | None, split: str, abilities: Iterable[int] = ()
+    sources: Sequence[Path], data: Path | None, split: str, abilities: Iterable[int] = ()
 ) -> AnsweredQuestions:
-    """Read `source`, a run folder or a file, and the references of a split.
+    """Read `sources`, run folders, files or folders of official files, and a split's references.
 
-    Without `abilities`, those are asked that the file answers. Raise DataError for faulty data, and
+    Without `abilities`, those are asked that the files answer. Raise DataError for faulty data, and
     UserError if no question is answered.
     """
     rows = read_task4(data, split, abilities, with_gold=True)
     questions = questions_of(rows.rows.values())
-    file = read_answers(source, questions)
+    file = read_answers(sources, questions)
     if not list(abilities):
         lookup = NameLookup({q.row.benchmark_id for q in questions})
         named = {lookup.find(prediction.benchmark_id) for prediction in file.predictions}
         answered = {q.row.ability for q in questions if q.row.benchmark_id in named}
         questions = [q for q in questions if q.row.ability in answered]
     matching = match_answers(file, questions)
-    searches = None
-    if source.is_dir():
-        answers = read_run_answers(source, {question.name: question for question in questions})
-        searches = {name: one.search for name, one in answers.items() if one.search is not None}
+    searches: dict[str, GoldSearch] | None = None
+    if all(path.is_dir() for path in answer_files(sources)):
+        by_name = {question.name: question for question in questions}
+        answers = [one for run in sources for one in read_run_answers(run, by_name).items()]
+        searches = {name: one.search for name, one in answers if one.search is not None}
     return AnsweredQuestions(rows, questions, matching, searches)
 
 

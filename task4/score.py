@@ -25,10 +25,11 @@ app = App()
 )
 def score(
     answers: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
             metavar="RUN_OR_PREDICTIONS",
-            help="Run folder, or rows with benchmark_id and responses; .jsonl or .jsonl.gz.",
+            help="Run folders, files of rows with benchmark_id and responses or of official rows,"
+            " or a folder of official files; .jsonl or .jsonl.gz. All are scored together.",
         ),
     ],
     *,

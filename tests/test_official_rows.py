@@ -1,5 +1,6 @@
 """Official prediction rows of all four tasks: written, filled, checked and read back."""
 
+import json
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -90,6 +91,11 @@ def without(value: Any, *keys: str) -> Any:
     return value
 
 
+def validated(file: Path, track: str, code: int) -> Any:
+    found = run(validate_app, file, "--predictions", track, "--json", code=code)
+    return json.loads(found.stdout)
+
+
 @pytest.mark.parametrize("task", FILES)
 def test_exported_files_pass_the_check_only_if_filled_and_score_equal(
     task: str, tmp_path: Path
@@ -102,16 +108,19 @@ def test_exported_files_pass_the_check_only_if_filled_and_score_equal(
     assert "--fill-failed" not in export(path, tmp_path / "whole", "--fill-failed").stderr
     filled = missing = 0
     for track, name in FILES[task].items():
-        whole = check_format(tmp_path / "whole" / name, track, None, "dev")
-        assert (whole.faults, whole.foreign) == ([], 0)
+        whole = validated(tmp_path / "whole" / name, track, code=0)
+        assert (whole["faults"], whole["foreign"]) == ([], 0)
         rows = read_lines(sample_root() / "dev" / track / "model_input.jsonl")
         written = read_lines(tmp_path / "whole" / name)
         assert [row["benchmark_id"] for row in written] == [row["benchmark_id"] for row in rows]
-        filled += whole.filled
-        bare = check_format(tmp_path / "bare" / name, track, None, "dev")
-        missing += len(rows) - bare.rows
-        assert len(bare.faults) == (bare.rows < len(rows))
-        if bare.rows:
+        filled += whole["filled"]
+        left = len(read_lines(tmp_path / "bare" / name))
+        missing += len(rows) - left
+        bare = validated(tmp_path / "bare" / name, track, code=2 if left < len(rows) else 0)
+        if left < len(rows):
+            [fault] = bare["faults"]
+            assert f"no row for {len(rows) - left} of {len(rows)}" in fault
+        if left:
             scores = [figures(task, tmp_path / folder / name) for folder in ("bare", "whole")]
             assert scores[0] == scores[1]
     assert filled == missing == failed
@@ -138,6 +147,76 @@ def test_only_a_filled_row_is_one() -> None:
         assert not is_filled({**row, "more": 1})
     empty = {"benchmark_id": "x", "memory_items": []}
     assert not is_filled(empty)
+
+
+# Several files
+
+
+def test_the_files_of_all_abilities_are_scored_together(tmp_path: Path) -> None:
+    path, folder = run_of("task4", tmp_path / "run"), tmp_path / "official"
+    export(path, folder, "--fill-failed")
+    export(run_of("task1", tmp_path / "run1"), folder)  # of another task: not read
+    files = [folder / name for name in FILES["task4"].values()]
+    found = run_json(score_task4, folder)
+    assert found["files"] == [str(file) for file in files]
+    assert figures("task4", folder) == without(
+        run_json(score_task4, *files), "predictions", "lines", "repaired"
+    )
+    each = [run_json(score_task4, file) for file in files]
+    for part in ("grounding_proxy", "over_personalization"):
+        assert found[part] == {name: one for file in each for name, one in file[part].items()}
+    assert found["lines"] == sum(one["lines"] for one in each)
+    for one in each:
+        for name, dimension in one["dimensions"].items():
+            assert without(found["dimensions"][name], "lines") == without(dimension, "lines")
+    part = run_json(score_task4, folder, "--ability", 1, "--ability", 4)
+    assert list(part["grounding_proxy"]) == ["ability1", "ability4"]
+
+
+def test_lines_of_several_files_name_their_file(tmp_path: Path) -> None:
+    export(run_of("task4", tmp_path / "run"), tmp_path)
+    files = [tmp_path / name for name in FILES["task4"].values()][:2]
+    rows = read_lines(files[0])
+    write_lines(files[1], [*read_lines(files[1]), rows[0], {**rows[1], "benchmark_id": "x"}])
+    count = len(read_lines(files[1]))
+    found = run_json(score_task4, *files)
+    places = [f"{files[0]}:1", f"{files[1]}:{count - 1}"]
+    assert found["dimensions"]["pa"]["causes"]["repeated"] == {"count": 1, "lines": places}
+    unknown = found["lines_of_no_query"]["unknown"]
+    assert unknown == {"count": 1, "lines": [f"{files[1]}:{count}"]}
+    text = run(score_task4, *files, code=0).output
+    assert f"unknown id: 1 (lines {files[1]}:{count})" in text
+
+
+def test_runs_of_several_abilities_keep_their_searches(tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("one", "two")]
+    for ability, out in enumerate(runs, 1):
+        run(run_task4, "--system", "extractive", "--ability", ability, "--out", out, code=0)
+    found = run_json(score_task4, *runs)
+    assert {*found["dimensions"]} >= {"pa", "pf_general"}
+    assert found["retrieval"]["questions"] == sum(
+        run_json(score_task4, one)["retrieval"]["questions"] for one in runs
+    )
+    mixed = run_json(score_task4, runs[0], runs[1] / "predictions.jsonl")
+    assert mixed["retrieval"] is None
+    assert without(mixed["dimensions"], "retrieval") == without(found["dimensions"], "retrieval")
+
+
+def test_files_of_a_sweep_are_scored_on_the_pools_that_their_names_say(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    swept([f"L={__name__}:Lengths", "bm25"], out=out, pools="released", distractors=(100,))
+    export(out, tmp_path / "official")
+    files = [tmp_path / "official" / f"{name}.d100.predictions.jsonl" for name in ("L", "bm25")]
+    found = run_json(score_task3, tmp_path / "official")
+    assert found == [run_json(score_task3, file) for file in files]
+    assert [one["size"] for one in found] == [100, 100]
+    shown = run(score_task3, *files, code=0).output
+    assert all(f"{file}: " in shown for file in files)
+    judge = ["--use", "judge", "--judge-model", "openai:m"]
+    one_line_error(run(score_task3, *files, *judge), "a judge reads one file, and here are 2")
+    other = files[0].rename(tmp_path / "L.d300.predictions.jsonl")
+    one_line_error(run(score_task3, other), "no released pool of 300 distractors")
+    assert run_json(score_task3, other, "--distractors", 100)["size"] == 100
 
 
 # Ids

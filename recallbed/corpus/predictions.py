@@ -5,9 +5,10 @@ All four tasks count the same causes and print them in the same words.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 JSON = Any
 ANSWERED, NULL_OR_EMPTY, FAULTY = "answered", "null_or_empty", "faulty"
 REPEATED, MISSING = "repeated", "missing"
+Line = int | str
+"""Number of a line, or `FILE:NUMBER` if several files were read."""
 FILLED_ROW = "row written for a failure: taken as missing"
 CAUSE_TEXTS = {
     ANSWERED: "answered",
@@ -43,10 +46,10 @@ class Tally:
 
     FIRST: ClassVar[int] = 5
     count: int = 0
-    lines: list[int] = field(default_factory=list)
-    faults: list[tuple[int, str]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    faults: list[tuple[Line, str]] = field(default_factory=list)
 
-    def add(self, *lines: int, fault: str = "") -> None:
+    def add(self, *lines: Line, fault: str = "") -> None:
         """Count one occurrence on `lines`."""
         self.count += 1
         self.lines += lines
@@ -54,14 +57,15 @@ class Tally:
             self.faults.append((lines[0], fault))
 
     @property
-    def first_lines(self) -> list[int]:
+    def first_lines(self) -> list[Line]:
         """The first FIRST line numbers, ascending."""
-        return sorted(self.lines)[: self.FIRST]
+        return sorted(self.lines, key=_by_file)[: self.FIRST]
 
     @property
     def first_faults(self) -> list[str]:
         """The messages of the first FIRST faults."""
-        return [fault for _, fault in sorted(self.faults)[: self.FIRST]]
+        faults = sorted(self.faults, key=lambda one: (_by_file(one[0]), one[1]))
+        return [fault for _, fault in faults[: self.FIRST]]
 
     def to_json(self) -> dict[str, JSON]:
         """Return the count, the first lines and, if any, the first messages."""
@@ -73,12 +77,26 @@ class Tally:
         more = ", ..." if self.count > len(self.first_lines) else ""
         return f"{self.count} ({place} {', '.join(map(str, self.first_lines))}{more})"
 
+    def within(self, file: Path) -> Tally:
+        """Return the tally with lines that name `file`."""
+        faults: list[tuple[Line, str]] = [(f"{file}:{line}", text) for line, text in self.faults]
+        return Tally(self.count, [f"{file}:{line}" for line in self.lines], faults)
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.count + other.count, self.lines + other.lines, self.faults + other.faults)
+
+
+def _by_file(line: Line) -> tuple[str, int]:
+    file, _, number = str(line).rpartition(":")
+    return file, int(number)
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Generic[T]):
     """One predicted value; None if the row is faulty.
 
-    `name` is what it answers: the benchmark_id, in task 4 followed by the query_id.
+    `name` is what it answers: the benchmark_id, in task 4 followed by the query_id. `file` is set
+    if several were read.
     """
 
     line: int
@@ -86,17 +104,24 @@ class Prediction(Generic[T]):
     name: str
     value: T | None
     fault: str = ""
+    file: Path | None = None
+
+    @property
+    def place(self) -> Line:
+        """Its line, with the file if several were read."""
+        return self.line if self.file is None else f"{self.file}:{self.line}"
 
 
 @dataclass(slots=True)
 class PredictionFile(Generic[T]):
     """All predictions of a file in its order, and a tally of all other lines.
 
-    `source` is the path given, a run folder or a file. `lines` counts the lines that are not blank.
-    `digest` was fed the bytes read.
+    `source` is the path given, a run folder or a file, or what several `files` were named by.
+    `lines` counts the lines that are not blank. `digest` was fed the bytes read.
     """
 
-    source: Path
+    source: Path | str
+    files: tuple[Path, ...] = ()
     predictions: list[Prediction[T]] = field(default_factory=list)
     nameless: Tally = field(default_factory=Tally)
     malformed: Tally = field(default_factory=Tally)
@@ -164,6 +189,34 @@ def read_prediction_file(
     return file
 
 
+def official_files(source: Path, names: re.Pattern[str]) -> list[Path]:
+    """Return the files of the folder `source` that are called as `names` says, by name and size.
+
+    A file, a run folder and a folder without such files are returned as they are.
+    """
+    if not source.is_dir() or (source / PREDICTIONS).exists():
+        return [source]
+    found = [path for path in source.iterdir() if names.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (len(path.name), path.name)) or [source]
+
+
+def joined(
+    source: Path | str, files: Sequence[tuple[Path, PredictionFile[T]]]
+) -> PredictionFile[T]:
+    """Return several files with their paths as one, whose lines are `FILE:NUMBER`; one as it is."""
+    if len(files) == 1:
+        return files[0][1]
+    found = PredictionFile[T](source, tuple(path for path, _ in files))
+    for path, one in files:
+        found.predictions += [replace(prediction, file=path) for prediction in one.predictions]
+        found.nameless += one.nameless.within(path)
+        found.malformed += one.malformed.within(path)
+        found.repairs += one.repairs
+        found.lines += one.lines
+        found.digest.update(one.digest.digest())
+    return found
+
+
 class NameLookup:
     """Finds which of `names` an id means.
 
@@ -197,7 +250,7 @@ class Match(Generic[T]):
     """
 
     cause: str
-    lines: tuple[int, ...]
+    lines: tuple[Line, ...]
     value: T | None = None
     fault: str = ""
 
@@ -270,6 +323,7 @@ class Matching(Generic[T]):
         """Return the part of a report that says which file was read and what it did not answer."""
         return {
             "predictions": str(self.file.source),
+            **({"files": [str(one) for one in self.file.files]} if self.file.files else {}),
             "lines": self.file.lines,
             "lines_of_no_query": {name: tally.to_json() for name, tally in self.unmatched.items()},
             "repaired": dict(self.file.repairs),
@@ -300,12 +354,12 @@ def match_predictions(
     for prediction in file.predictions:
         name = lookup.find(prediction.name)
         if name is None:
-            unknown.add(prediction.line)
+            unknown.add(prediction.place)
         else:
             given[name].append(prediction)
     matches: dict[str, Match[T]] = {}
     for name, rows in given.items():
-        lines = tuple(row.line for row in rows)
+        lines = tuple(row.place for row in rows)
         if len(rows) != 1:
             cause = REPEATED if rows else MISSING
             matches[name] = Match(cause, lines or (questions[name],))
