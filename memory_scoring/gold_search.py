@@ -35,9 +35,11 @@ class RunMemory:
 class GoldSearch:
     """How the gold memory was recognised in the store, None for not at all, and its ranks.
 
-    `ranks` are those of the hits that are the gold memory, from 1, of `hits` hits. No hits in a
-    store that is not empty: nothing was searched. `newest` is the last position in the store at
-    which the gold memory was recognised, from 0.
+    `ranks` are those of the hits that are the gold memory, from 1, of `hits` hits. `depth` is how
+    many were asked of a system's own search, which may find fewer; 0 with a retriever, which finds
+    as many as it is asked for: then no hits in a store that is not empty mean that nothing was
+    searched. `newest` is the last position in the store at which the gold memory was recognised,
+    from 0.
     """
 
     by: str | None
@@ -45,6 +47,7 @@ class GoldSearch:
     hits: int
     memories: int
     newest: int | None = None
+    depth: int = 0
 
     @property
     def rank(self) -> int | None:
@@ -54,13 +57,13 @@ class GoldSearch:
     @property
     def searched(self) -> bool:
         """Whether memories were searched."""
-        return self.hits > 0
+        return self.hits > 0 or self.depth > 0
 
     def within(self, k: int) -> bool | None:
         """Return whether the gold memory is among the best k; None if fewer were looked for."""
         if self.rank is not None:
             return self.rank <= k
-        return False if self.hits >= min(k, self.memories) else None
+        return False if max(self.hits, self.depth) >= min(k, self.memories) else None
 
 
 def stored_memories(result: Mapping[str, Any]) -> list[RunMemory]:
@@ -79,12 +82,16 @@ def search_for_gold(
     history: Sequence[Turn],
     memories: Sequence[RunMemory],
     hits: Sequence[int | None],
+    depth: int = 0,
 ) -> GoldSearch:
-    """Recognise the gold memory, and rank it among the hits (positions in `memories`)."""
+    """Recognise the gold memory, and rank it among the hits (positions in `memories`).
+
+    `depth` as in GoldSearch.
+    """
     by, positions = recognise(gold, history, memories)
     ranks = tuple(rank for rank, hit in enumerate(hits, 1) if hit in positions)
     distinct = len({memory.text for memory in memories})
-    return GoldSearch(by, ranks, len(hits), distinct, max(positions, default=None))
+    return GoldSearch(by, ranks, len(hits), distinct, max(positions, default=None), depth)
 
 
 def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bool:
@@ -102,9 +109,11 @@ def names_the_memory(used: str, gold: MemoryItem, history: Sequence[Turn]) -> bo
 
 
 def _evidence_texts(gold: MemoryItem, history: Sequence[Turn]) -> set[str]:
-    """The `plain_text` texts of the turns that the gold memory was read from."""
-    turns = gold.evidence.utterances if gold.evidence else ()
-    return {plain_text(history[n].text) for n in turns if 0 <= n < len(history)}
+    """The `plain_text` texts of the turns that the gold memory was read from, with role and not."""
+    numbers = gold.evidence.utterances if gold.evidence else ()
+    turns = [history[n] for n in numbers if 0 <= n < len(history)]
+    forms = [(turn.text, f"{turn.role}: {turn.text}") for turn in turns]
+    return {plain_text(text) for form in forms for text in form}
 
 
 def recognise(

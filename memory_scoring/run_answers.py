@@ -12,7 +12,10 @@ from memory_scoring.questions import UserQuestion
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from recallbed.harness.item_run import is_item_row
-from recallbed.harness.run_folder import ROWS, is_count, read_rows
+from recallbed.harness.run_folder import ROWS, is_count, read_manifest, read_rows
+
+_OWN_SEARCH = "own"
+"""The retriever by which a run says that it used the search of its system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ def read_run_answers(run: Path, questions: Mapping[str, UserQuestion]) -> dict[s
     for question in questions.values():
         by_row.setdefault(question.row.benchmark_id, []).append(question)
     found: dict[str, RunAnswer] = {}
+    depth = _own_search_depth(run)
     for row in rows:
         for question in by_row.get(row["item"], ()):
             if row["error"] is not None:
@@ -63,7 +67,7 @@ def read_run_answers(run: Path, questions: Mapping[str, UserQuestion]) -> dict[s
                 found[asked.name] = RunAnswer(one["error"])
                 continue
             hits = [position for position, _ in one["hits"]]
-            search = search_for_gold(asked.memory, asked.row.history, memories, hits)
+            search = search_for_gold(asked.memory, asked.row.history, memories, hits, depth)
             left_out = one.get("left_out", 0)
             unseen = one.get("hits_left_out", None if left_out else [])
             found[asked.name] = RunAnswer(
@@ -75,6 +79,15 @@ def read_run_answers(run: Path, questions: Mapping[str, UserQuestion]) -> dict[s
                 None if unseen is None else frozenset(hit + 1 for hit in unseen),
             )
     return found
+
+
+def _own_search_depth(run: Path) -> int:
+    """Return how many hits a run asked of its system's own search; 0 if it used a retriever."""
+    match read_manifest(run):
+        case {"fingerprint": {"retriever": {"name": name}, "system": {"settings": {"k": int(k)}}}}:
+            return k if name == _OWN_SEARCH else 0
+        case _:
+            return 0
 
 
 def answers_identity(texts: Mapping[str, str]) -> dict[str, Any]:

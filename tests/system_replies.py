@@ -6,16 +6,19 @@ from the dialogue in the prompt, never from the order of the calls.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import random
 import re
+from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.memory_models import perfect
 from tests.scripted_server import Call, ToolCalls
 
 JSON = Any
+K = TypeVar("K")
 DOG, GREEN, RED = "Has a dog called Pepper", "Has a green bicycle", "Has a red bicycle"
 SOLD = "Sold the bicycle"
 DIALOGUES = (
@@ -30,14 +33,36 @@ DIALOGUES = (
 )
 
 
+KNOWN = {DOG: "called Pepper", GREEN: "a green bicycle", RED: "is red now"}
+"""Facts by the words that tell them. A benchmark adds those of its dialogues."""
+OUTDATES: dict[str, str] = {}
+"""The old fact that a new one replaces, other than those about the bicycle."""
+
+
 def facts(dialogue: str) -> list[str]:
     """Return what the user says about themselves."""
-    known = {"called Pepper": DOG, "a green bicycle": GREEN, "is red now": RED}
-    return [fact for words, fact in known.items() if words in dialogue]
+    return [fact for fact, words in KNOWN.items() if words in dialogue]
+
+
+def outdated(fact: str, old: Mapping[K, str]) -> list[K]:
+    """Return the keys of the memories that do not hold any more after `fact`."""
+    before = OUTDATES.get(fact)
+    return [
+        key
+        for key, text in old.items()
+        if ("bicycle" in fact and "bicycle" in text) or (before is not None and before in text)
+    ]
 
 
 def sold(dialogue: str) -> bool:
     return "I sold my bicycle" in dialogue
+
+
+def numbered(number: str, text: str, prompt: str) -> dict[str, str]:
+    """Return the texts by number of memories that a prompt shows as Python dictionaries."""
+    quoted = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    found = re.findall(rf"'{number}': '?(\d+)'?, '{text}': {quoted}", prompt)
+    return {key: ast.literal_eval(literal) for key, literal in found}
 
 
 @cache
@@ -91,20 +116,19 @@ def mem0_facts(whole: str, last: str, tools: set[str]) -> JSON:
 
 
 def mem0_update(whole: str, last: str, tools: set[str]) -> JSON:
-    old = dict(re.findall(r"'id': '(\d+)', 'text': '([^']*)'", last))
+    before, _, fenced = last.rpartition("triple backticks")
+    old = numbered("id", "text", before)
     found = []
-    new = last.rpartition("triple backticks")[2].split("```")[1]
-    bicycles = [number for number, text in old.items() if "bicycle" in text]
-    for fact in (DOG, GREEN, RED, SOLD):
-        if fact not in new:
+    for fact in ast.literal_eval(fenced.split("```")[1].strip()):
+        same = [number for number, text in old.items() if text == fact]
+        others = outdated(fact, old)
+        if same:
+            event = {"id": same[0], "event": "NONE"}
+        elif fact == SOLD:
+            found += [{"id": n, "text": old[n], "event": "DELETE"} for n in others]
             continue
-        if fact in old.values():
-            event = {"id": next(n for n, text in old.items() if text == fact), "event": "NONE"}
-        elif "Sold" in fact:
-            found += [{"id": n, "text": old[n], "event": "DELETE"} for n in bicycles]
-            continue
-        elif "bicycle" in fact and bicycles:
-            event = {"id": bicycles[0], "event": "UPDATE", "old_memory": old[bicycles[0]]}
+        elif others:
+            event = {"id": others[0], "event": "UPDATE", "old_memory": old[others[0]]}
         else:
             event = {"id": str(len(old) + len(found)), "event": "ADD"}
         found.append({**event, "text": fact})
@@ -112,7 +136,7 @@ def mem0_update(whole: str, last: str, tools: set[str]) -> JSON:
 
 
 def mem0_additive(whole: str, last: str, tools: set[str]) -> JSON:
-    new = last.partition("## New Messages")[2].partition("##")[0]
+    new = last.rpartition("## New Messages")[2].rpartition("## Observation Date")[0]
     return {"memory": [{"text": fact, "attributed_to": "user"} for fact in facts(new)]}
 
 
@@ -154,27 +178,31 @@ def mem0_graph(whole: str, last: str, tools: set[str]) -> JSON:
 def langmem(whole: str, last: str, tools: set[str]) -> JSON:
     said = whole.partition("<session_")[2].partition("</session_")[0]
     old = re.findall(r"<instance id=(\S+) .*?>\s*(.*?)\s*</instance>", whole, re.S)
-    bicycles = [number for number, text in old if "bicycle" in text]
     calls: list[tuple[str, JSON]] = []
     for fact in facts(said):
-        if "bicycle" in fact and bicycles:
+        if before := outdated(fact, dict(old)):
             patch = {"op": "replace", "path": "/content", "value": fact}
-            edit = {"json_doc_id": bicycles[0], "planned_edits": "colour", "patches": [patch]}
+            edit = {"json_doc_id": before[0], "planned_edits": "colour", "patches": [patch]}
             calls.append(("PatchDoc", edit))
         else:
             calls.append(("Memory", {"content": fact}))
     if sold(said):
-        calls += [("RemoveDoc", {"json_doc_id": number}) for number in bicycles]
+        calls += [("RemoveDoc", {"json_doc_id": number}) for number in outdated(SOLD, dict(old))]
     return ToolCalls(tuple(calls)) if calls else "nothing"
 
 
 # Graphiti
 
 
+def _thing(fact: str) -> str:
+    return "Pepper" if fact == DOG else "bicycle" if "bicycle" in fact else "things"
+
+
 def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
     current = re.split("<CURRENT[ _]MESSAGES?>", last)[-1]
     if schema == "ExtractedEntities":
         named = [name for name in ("user", "Pepper", "bicycle") if name in current]
+        named += ["things"] * any(_thing(fact) == "things" for fact in facts(current))
         entity = {"entity_type_id": 0, "episode_indices": [0]}
         return {"extracted_entities": [{"name": name, **entity} for name in named]}
     if schema == "ExtractedEdges":
@@ -183,7 +211,7 @@ def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
             "edges": [
                 {
                     "source_entity_name": "user",
-                    "target_entity_name": "Pepper" if fact == DOG else "bicycle",
+                    "target_entity_name": _thing(fact),
                     "relation_type": "HAS",
                     "fact": fact,
                     "episode_indices": [0],
@@ -193,9 +221,10 @@ def graphiti(schema: str, whole: str, last: str, tools: set[str]) -> JSON:
         }
     if schema == "EdgeDuplicate":
         old, _, new = last.partition("<NEW FACT>")
-        numbers = re.findall(r"'idx': (\d+), 'fact': '([^']*)'", old)
-        other = [int(number) for number, text in numbers if "bicycle" in text]
-        return {"duplicate_facts": [], "contradicted_facts": other if "bicycle" in new else []}
+        known = numbered("idx", "fact", old)
+        fact = new.partition("</NEW FACT>")[0].strip()
+        others = [int(number) for number in outdated(fact, known)]
+        return {"duplicate_facts": [], "contradicted_facts": others}
     if schema.endswith("EdgeTimestamps"):
         day = re.search(r"\d{4}-\d\d-\d\d", last.partition("<REFERENCE TIME>")[2])
         time = {"valid_at": f"{day[0]}T00:00:00Z" if day else None, "invalid_at": None}

@@ -15,7 +15,7 @@ from memory_systems.external.pool import WorkerPool
 from memory_systems.external.worker_process import WorkerProcess
 from memory_systems.store import MemoryStore
 from tests.kit import one_line_error
-from tests.scripted_server import Call, ScriptedServer, scripted_server
+from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 from tests.system_replies import DIALOGUES, answer
 from tests.test_external_runs import kept, model, release, rows, run
 
@@ -79,6 +79,23 @@ def test_rows_in_flight_and_kills_change_nothing(
     server.choose = lambda call: "perfect"
     run(*words, "--in-flight", 3, "--resume", "--retry-failed", code=0)
     assert kept(tmp_path / "killed")[:3] == kept(tmp_path / "unbroken")[:3]
+
+
+def test_a_run_that_is_killed_in_a_dialogue_and_resumed(
+    name: str, server: ScriptedServer, tmp_path: Path
+) -> None:
+    """The process of the run ends by SIGKILL when a system in the middle of it asks the model."""
+    run(*own(name, tmp_path, "unbroken", server), "--in-flight", 1, code=0)
+    calls = len(server.calls)
+    assert calls >= len(TEXTS)
+    words = own(name, tmp_path, "killed", server)
+    moment = 2 * calls // 3
+    kill_when(server, lambda _: len(server.calls) >= moment, "task1.run", *words, "--in-flight", 1)
+    assert len(rows(tmp_path / "killed")) < len(TEXTS)
+    assert list(tmp_path.glob("killed/*.files/**/live"))
+    run(*words, "--resume", code=0)
+    assert kept(tmp_path / "killed") == kept(tmp_path / "unbroken")
+    assert not list(tmp_path.glob("killed/*.files"))
 
 
 def test_with_every_call_failing_nothing_is_stored(

@@ -399,6 +399,23 @@ def test_a_long_memory_that_holds_all_words_does_not_match() -> None:
     assert mutual_overlap(GOLD, GOLD) == 1.0
 
 
+def test_a_turn_that_is_stored_with_its_role_is_known_by_its_evidence() -> None:
+    turn = TURNS[2]
+    memories = stored(("x", ()), (f"{turn.role}: {turn.text}", ()))
+    assert recognise(gold(turns=(2,)), TURNS, memories) == ("evidence", {1})
+
+
+@pytest.mark.parametrize(
+    ("hits", "k", "expected"), [([], 1, False), ([2], 5, False), ([], 10, None)]
+)
+def test_a_search_of_a_systems_own_that_finds_too_few_has_missed(
+    hits: list[int | None], k: int, expected: bool | None
+) -> None:
+    memories = stored((GOLD, ()), *((f"x {n}", ()) for n in range(9)))
+    found = search_for_gold(gold(), TURNS, memories, hits, depth=5)
+    assert (found.searched, found.within(k)) == (True, expected)
+
+
 @pytest.mark.parametrize(
     ("hits", "k", "expected"),
     [
