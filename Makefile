@@ -47,8 +47,13 @@ TEST_SYSTEMS = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $
 SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
 # It needs Python 3.12.
 SYSTEMS += $(if $(shell python3.12 -V 2>/dev/null),evermemos)
+# Those that are run from their source: make systems SOURCES=FOLDER, with clones named as the systems.
+SOURCES ?=
+CLONES = $(if $(SOURCES),$(wildcard $(addprefix $(SOURCES)/,lightmem)))
 systems: $(VENV)/.test
 	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
+	set -e; for clone in $(CLONES); do $(VENV)/bin/python -m memory_systems.install \
+		$${clone##*/} --source $$clone --if-missing; done
 	$(TEST_SYSTEMS)
 
 # The small ones that CI tests.

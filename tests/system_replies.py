@@ -94,6 +94,7 @@ def answer(call: Call) -> JSON:
         (any(phrase in whole for phrase in MEMORYOS), memoryos),
         ("memory list" in last, memos),
         (any(phrase in last for phrase in EVERMEMOS), evermemos),
+        ('"source_id"' in whole or "Target memory:" in last, lightmem),
         ("## New Messages" in last, mem0_additive),
         ("smart memory manager" in whole, mem0_update),
         ("Personal Information Organizer" in whole, mem0_facts),
@@ -262,6 +263,23 @@ def memoryos(whole: str, last: str, tools: set[str]) -> JSON:
     new = [*facts(last), *([SOLD] * sold(last))]
     private = "\n".join(f"- {fact}" for fact in new) or "None"
     return f"【User Private Data】\n{private}\n\n【Assistant Knowledge】\n- Replies politely"
+
+
+# LightMem
+
+NO_MORE = "Has a red bicycle no more"
+
+
+def lightmem(whole: str, last: str, tools: set[str]) -> JSON:
+    """A fact that is like an earlier one is a reason to delete that."""
+    if "Target memory:" in last:
+        target, _, new = last.partition("Candidate memories:")
+        return {"action": "delete" if RED in target and NO_MORE in new else "ignore"}
+    found = []
+    for number, said in re.findall(r"\] (\d+)\.user: (.*)", last):
+        new = [*facts(said), *([NO_MORE] * sold(said))]
+        found += [{"source_id": int(number), "fact": fact} for fact in new]
+    return {"data": found}
 
 
 # MemOS

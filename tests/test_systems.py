@@ -17,7 +17,7 @@ from memory_systems.external.environments import installed
 from memory_systems.external.protocol import EmptyReply, ListReply, LoadReply, SearchReply
 from memory_systems.external.worker_process import WorkerProcess
 from tests.scripted_server import JSON, ScriptedServer, scripted_server
-from tests.system_replies import DIALOGUES, DOG, GREEN, RED, SOLD, answer, embed
+from tests.system_replies import DIALOGUES, DOG, GREEN, NO_MORE, RED, SOLD, answer, embed
 
 pytestmark = [pytest.mark.slow, pytest.mark.systems]
 
@@ -60,6 +60,7 @@ LISTED = {
     "memoryos": ADDED,
     "memos": ADDED,
     "evermemos": ADDED,
+    "lightmem": (*ADDED[:2], [DOG, GREEN, NO_MORE]),
     "langmem": CHANGED,
     "graphiti": (*CHANGED[:2], [DOG, SOLD]),
 }
@@ -67,7 +68,7 @@ LISTED = {
 ADDS_ONLY = {name for name, after in LISTED.items() if set(after[0]) < set(after[1])}
 CALLS = {
     **{"mem0": 2, "mem0g": 5, "mem0-2": 1, "a-mem": 7, "memoryos": 10, "memos": 1},
-    **{"evermemos": 4, "langmem": 1, "graphiti": 4},
+    **{"lightmem": 1, "evermemos": 4, "langmem": 1, "graphiti": 4},
 }
 """Calls of the model for the first dialogue."""
 SEARCH_CALLS = {"mem0g": 1, "memoryos": 1}
@@ -92,7 +93,7 @@ def started(
     with scripted_server(answer, embed=embed) as server:
         worker = WorkerProcess(python or found.python, spec.worker_file, folder / "home")
         try:
-            assert worker.hello.version == found.packages[spec.package]
+            assert worker.hello.version == found.version
             yield worker, server
         finally:
             worker.kill()

@@ -72,6 +72,15 @@ _LISTED = (
     ),
     ExternalSpec("a-mem", "A-Mem: linked notes of turns", "MIT", "a_mem.py", "a-mem", "a-mem.txt"),
     ExternalSpec(
+        "lightmem",
+        "LightMem: facts, with an update after each dialogue",
+        "MIT",
+        "lightmem.py",
+        "",
+        "lightmem.txt",
+        source=Source("zjunlp/LightMem", "8fc9a9179f9170c4a40fc653fcb410375900f26e"),
+    ),
+    ExternalSpec(
         "memoryos",
         "MemoryOS: three levels of memory and a profile",
         "MIT",

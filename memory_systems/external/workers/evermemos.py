@@ -9,11 +9,11 @@ import os
 import shutil
 import sys
 from datetime import datetime
-from importlib.metadata import distribution, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from serve import repeat_ids, serve
+from serve import repeat_ids, serve, tokenizer_files
 
 USER = "user"  # a folder holds one user; the name is in prompts
 FIRST = "2025-01-01T00:00:00+00:00"
@@ -37,10 +37,7 @@ os.environ.update(
     EVEROS_OME_MAX_CONCURRENT_RUNS="1",
     # The worker fills the index itself, instead of a thread that looks for changes.
     EVEROS_DISABLE_CASCADE="1",
-    # The tokenizer's file, which is downloaded otherwise, is part of litellm.
-    TIKTOKEN_CACHE_DIR=str(
-        distribution("litellm").locate_file("litellm/litellm_core_utils/tokenizers")
-    ),
+    TIKTOKEN_CACHE_DIR=tokenizer_files(),
 )
 repeat_ids("")
 

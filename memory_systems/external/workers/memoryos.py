@@ -11,7 +11,7 @@ from collections import Counter
 from importlib.metadata import version
 from typing import Any
 
-from serve import GatewayEncoder, OneThread, repeat_ids, serve, stand_in
+from serve import GatewayEncoder, OneThread, pairs, repeat_ids, serve, stand_in
 
 USER = "user"  # a folder holds one user
 FIRST = "2025-01-01 00:00:00"
@@ -113,19 +113,6 @@ class MemoryOSWorker:
                 middle.heap = [(-1.0, name)]  # only the hottest is analysed
                 self.memory.force_mid_term_analysis()
         middle.rebuild_heap()
-
-
-def pairs(turns: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return what the user said with what was replied; turns without the other have a blank."""
-    found: list[tuple[str, str]] = []
-    said: list[str] = []
-    for turn in turns:
-        if turn["role"] == "user":
-            said.append(turn["text"])
-        else:
-            found.append(("\n".join(said) or " ", turn["text"]))
-            said = []
-    return [*found, ("\n".join(said), " ")] if said else found
 
 
 serve(MemoryOSWorker(), system="memoryos", version=version("memoryos-pro"))

@@ -9,6 +9,7 @@ of the reach of all that it imports, and so is the network.
 import concurrent.futures
 import errno
 import hashlib
+import importlib.metadata
 import importlib.util
 import ipaddress
 import json
@@ -244,6 +245,28 @@ def stand_in(name: str, **parts: Any) -> None:
     module = types.ModuleType(name)
     vars(module).update(parts)
     sys.modules[name] = module
+
+
+def pairs(turns: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return what the user said with what was replied; turns without the other have a blank."""
+    found: list[tuple[str, str]] = []
+    said: list[str] = []
+    for turn in turns:
+        if turn["role"] == "user":
+            said.append(turn["text"])
+        else:
+            found.append(("\n".join(said) or " ", turn["text"]))
+            said = []
+    return [*found, ("\n".join(said), " ")] if said else found
+
+
+def tokenizer_files() -> str:
+    """Return the value of TIKTOKEN_CACHE_DIR with which tiktoken downloads nothing.
+
+    The package litellm carries the files of its encodings.
+    """
+    package = importlib.metadata.distribution("litellm")
+    return str(package.locate_file("litellm/litellm_core_utils/tokenizers"))
 
 
 def take_refused() -> dict[str, list[str]]:
