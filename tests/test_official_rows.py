@@ -1,8 +1,9 @@
 """Official prediction rows of all four tasks: written, filled, checked and read back."""
 
+import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,27 @@ def test_faults_of_a_row(track: str, row: Any, fault: str, tmp_path: Path) -> No
         assert f"`{first}` has a row on line 1 too" in check(code=2).output
         write_lines(file, [{**whole, "benchmark_id": first.upper()}])
         assert "is not a benchmark_id" in check(code=2).output  # its loader compares exactly
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("p.jsonl", lambda wire: b"\xef\xbb\xbf" + wire, "byte order mark"),
+        ("p.jsonl.gz", gzip.compress, "is compressed"),
+        ("p.jsonl", lambda wire: wire.replace(b"likes", b"\\ud83d"), "half of a surrogate pair"),
+        ("p.jsonl", lambda wire: wire.replace(b"\n", b"\r\n"), None),
+        ("p.jsonl", lambda wire: b"\n" + wire.replace(b"likes", "\u2028用户".encode()), None),
+    ],
+)
+def test_faults_of_a_file(
+    name: str, change: Callable[[bytes], bytes], fault: str | None, tmp_path: Path
+) -> None:
+    """The public scorer reads plain UTF-8, and writes it again."""
+    first = read_lines(sample_root() / "dev/task1/model_input.jsonl")[0]["benchmark_id"]
+    row = {**GOOD, "benchmark_id": first}
+    (tmp_path / name).write_bytes(change(json.dumps(row).encode() + b"\n"))
+    faults = check_format(tmp_path / name, "task1", None, "dev", 1).faults
+    assert [fault in one for one in faults] == ([] if fault is None else [True])
 
 
 def test_a_selected_id_that_is_not_in_the_pool_is_only_counted(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Official prediction rows of the four tasks: their keys, rows of failures, a check.
 
-The rules are those of AlpsBench's docs/prediction_contract.md: exactly these keys, one row for each
-row of model_input, the `benchmark_id` as it is there.
+The rules are those of AlpsBench's docs/prediction_contract.md and of the reader of its scorer
+(src/benchmark/runner.py): exactly these keys, one row for each row of model_input, the
+`benchmark_id` as it is there, plain UTF-8. Stricter than that reader: it drops members of
+`memory_items` that are no objects, and takes NaN and repeated keys.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recallbed.corpus.inputs import read_inputs
-from recallbed.corpus.jsonl import read_jsonl
+from recallbed.corpus.jsonl import BYTE_ORDER_MARK, read_jsonl
 from recallbed.corpus.records import Task3Row
 from recallbed.corpus.tracks import NAMES
 from recallbed.corpus.tracks import track as track_called
@@ -36,7 +39,7 @@ SHOWN = 20
 def filled_row(task: str, benchmark_id: str) -> dict[str, JSON]:
     """Return the official row of a failed row of `task` (task1 to task4); it matches no gold."""
     if not _TEXTS[task]:
-        # A memory, since an empty list may be a system's answer.
+        # A memory: an empty list may be a system's answer, and is right if the gold is empty.
         item = {"memory_id": FILLED, "type": "", "label": "", "value": ""}
         return {"benchmark_id": benchmark_id, "memory_items": [item]}
     marked = {"task3": "reason", "task4": "used_memory_fact"}[task]
@@ -98,7 +101,8 @@ def check_format(
         report.rows += 1
         report.faults.append(str(error))
 
-    for line, row in read_jsonl(path, Counter(), on_fault=fault):
+    repairs = Counter[str]()
+    for line, row in read_jsonl(path, repairs, on_fault=fault):
         report.rows += 1
         report.filled += is_filled(row)
         report.faults += (f"{path}:{line}: {text}" for text in _faults(row, task))
@@ -110,6 +114,10 @@ def check_format(
         elif first.setdefault(name, line) != line:
             report.faults.append(f"{path}:{line}: `{name}` has a row on line {first[name]} too")
         report.foreign += name in inputs.rows and _is_foreign(row, inputs.rows[name])
+    if repairs[BYTE_ORDER_MARK]:
+        report.faults.append(f"{path}:1: begins with a byte order mark. Save it without one")
+    if path.suffix == ".gz":
+        report.faults.append(f"{path}: is compressed. Unpack it")
     missing = [name for name in inputs.rows if name not in first]
     if missing:
         report.faults.append(
@@ -133,6 +141,10 @@ def _faults(row: Mapping[str, JSON], task: str) -> Iterator[str]:
         yield "`memory_items` must be a list"
     elif not _TEXTS[task] and not all(isinstance(item, dict) for item in items):
         yield "`memory_items` must hold objects"
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        yield "has half of a surrogate pair, which cannot be written as UTF-8"
 
 
 def _listed(keys: Collection[str]) -> str:

@@ -21,6 +21,7 @@ _OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
 OnFault = Callable[[DataError], None]
+BYTE_ORDER_MARK = "byte order mark"
 
 
 class Repairs(Counter[str]):
@@ -91,7 +92,7 @@ def read_jsonl(
     for number, raw in read_lines(path, digest, on_fault):
         if number == 1 and raw.startswith(BOM):
             raw = raw[len(BOM) :]
-            count_repair(repairs, "byte order mark", path, number)
+            count_repair(repairs, BYTE_ORDER_MARK, path, number)
         if not raw.strip():
             count_repair(repairs, "blank line", path, number)
             continue
