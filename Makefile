@@ -43,7 +43,7 @@ lint: $(VENV)/.lint
 # The real memory systems, each in an environment of its own.
 export RECALLBED_SYSTEMS ?= $(CURDIR)/$(VENV)/systems
 TEST_SYSTEMS = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
-	-m systems tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
+	-m systems tests/test_install.py tests/test_systems.py tests/test_systems_contract.py tests/test_system_runs.py
 SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
 # It needs Python 3.12.
 SYSTEMS += $(if $(shell python3.12 -V 2>/dev/null),evermemos)

@@ -64,9 +64,9 @@ def _block(n: int, rng: np.random.Generator, count: int) -> Floats:
     return drawn
 
 
-@lru_cache(maxsize=1)  # the next bootstrap is mostly over as many clusters
-def _only_block(n: int, seed: int, count: int) -> Floats:
-    drawn = _block(n, np.random.default_rng(seed), count)
+@lru_cache(maxsize=8)  # the next bootstrap is mostly over as many clusters as one before
+def _only_block(n: int, seed: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
+    drawn = _block(n, np.random.default_rng(seed), count).astype(np.min_scalar_type(n))
     drawn.flags.writeable = False
     return drawn
 
@@ -97,7 +97,7 @@ class Bootstrap:
             return
         height = max(1, BLOCK // self.n)
         if height >= self._resamples:
-            self._kept = _only_block(self.n, self._seed, self._resamples)
+            self._kept = _only_block(self.n, self._seed, self._resamples).astype(float)
             yield self._kept
             return
         rng = np.random.default_rng(self._seed)

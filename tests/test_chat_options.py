@@ -27,7 +27,7 @@ from recallbed.chat_models import ChatOptions, Chats, Message, Reply, Request
 from recallbed.chat_models.sent_options import read_extra_body, read_temperature
 from recallbed.errors import UserError
 from tests import kit
-from tests.kit import ROOT, one_line_error
+from tests.kit import ROOT, WriteRelease, one_line_error
 from tests.reader import reader
 from tests.scripted_server import scripted_server
 
@@ -193,10 +193,10 @@ BAD_ENVIRONMENTS = {
     "certificates that are none": ("SSL_CERT_FILE", __file__, "SSL_CERT_FILE"),
 }
 COMMANDS = {
-    "task3.answer": ["--chat-model", "openai:m", "--limit", "1"],
+    "task3.answer": ["--chat-model", "openai:m", "--distractors", "1"],
     "task3.sweep": [
         *("--retriever", "bm25", "--retriever", "r=listwise", "--set", "r.model=openai:m"),
-        *("--set", "r.first_stage=bm25", "--limit", "1", "--distractors", "20"),
+        *("--set", "r.first_stage=bm25", "--distractors", "1", "--pools", "released"),
     ],
     "task3.predict": ["--retriever", "r=listwise", "--set", "r.model=openai:m"],
     "task1.run": ["--system", "mem0-like", "--chat-model", "openai:m", "--limit", "1"],
@@ -206,16 +206,23 @@ COMMANDS = {
 @pytest.mark.parametrize("environment", BAD_ENVIRONMENTS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_proxy_or_certificates_that_cannot_be_used_end_a_run_before_its_first_row(
-    name: str, environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    environment: str,
+    write_release: WriteRelease,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     variable, value, said = BAD_ENVIRONMENTS[environment]
+    words = list(COMMANDS[name])
+    if name != "task1.run":
+        words += ["--data", str(write_release([("Tea?", ["Likes tea", "Has a cat"], 0)]))]
     for other in ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(other, raising=False)
         monkeypatch.delenv(other.lower(), raising=False)
     monkeypatch.setenv(variable, value)
     monkeypatch.chdir(tmp_path)
     with scripted_server(lambda call: "yes") as server:
-        result = run(name, *COMMANDS[name], "--base-url", server.url, "--replies", "none")
+        result = run(name, *words, "--base-url", server.url, "--replies", "none")
         assert not server.calls
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1, result.stderr

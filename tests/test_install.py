@@ -48,6 +48,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExternalSpec:
     return ExternalSpec("tiny", "a test", "MIT", "tiny.py", "tiny", str(pins))
 
 
+@pytest.mark.systems
 @pytest.mark.slow
 def test_an_environment_is_made_and_replaced(
     tiny: ExternalSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +82,7 @@ def test_an_environment_is_made_and_replaced(
     assert installed(tiny) is None
 
 
+@pytest.mark.systems
 @pytest.mark.slow
 def test_an_interrupted_installation_counts_for_nothing(tiny: ExternalSpec, tmp_path: Path) -> None:
     code = f"""
@@ -118,6 +120,7 @@ def clone_of(folder: Path) -> str:
     return first
 
 
+@pytest.mark.systems
 @pytest.mark.slow
 def test_a_source_is_copied_at_its_commit(tiny: ExternalSpec, tmp_path: Path) -> None:
     """Whatever the clone has checked out, and although it changes later."""
