@@ -154,8 +154,8 @@ def draw(
         axes = figure.subplots()
         draw_curves(axes, curves, metric, published)
         _legend(figure, axes, drawable)
-        write_title(figure, axes, [drawable(line) for line in titles])
         part_labels(figure, axes)
+        write_title(figure, axes, [drawable(line) for line in titles])
         save(figure, out)
 
 

@@ -66,8 +66,8 @@ def draw_frontier(
         for point in free:
             axes.axhline(point.recall, color=GREY, linestyle=(0, (4, 3)), lw=1.0, zorder=0)
         _name_lines(axes, named)
-        write_title(figure, axes, [drawable(line) for line in titles])
         part_labels(figure, axes)
+        write_title(figure, axes, [drawable(line) for line in titles])
         _name_points(axes, [(amount, point, names[id(point)]) for amount, point in paid])
         save(figure, out)
 

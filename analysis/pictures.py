@@ -176,25 +176,21 @@ def look(retriever: int, source: int) -> dict[str, Any]:
 def write_title(figure: Figure, axes: Axes, lines: Sequence[str]) -> None:
     """A title above the axes, to the left, wrapped to what is free up to the figure's edge.
 
-    Lines from the second on make the figure taller.
+    Lines from the second on make the figure taller. Call it after `part_labels`, which draws: the
+    axes then have their place.
     """
     title = axes.set_title("", fontsize=10, loc="left")
+    free = figure.bbox.x1 - title.get_window_extent().x0 - 8
 
-    def measured(cells: int) -> tuple[float, float]:
-        """The widths of the title wrapped at `cells`, and of what is free for it."""
+    def width(cells: int) -> float:
+        """Of the title wrapped at `cells`."""
         title.set_text("\n".join(part for line in lines for part in wrapped(line, cells)))
-        figure.draw_without_rendering()
-        box = title.get_window_extent()
-        return box.width, figure.bbox.x1 - box.x0 - 8
+        return float(title.get_window_extent().width)
 
     cells = min(60, max(map(cell_len, lines)))  # wide letters fit too
-    width, free = measured(cells)
-    cells = min(110, int(cells * free / max(width, 1)))
-    while cells > 10:
-        width, free = measured(cells)
-        if width <= free:
-            break
-        cells = min(cells - 1, int(cells * free / width))
+    cells = min(110, int(cells * free / max(width(cells), 1)))
+    while cells > 10 and (taken := width(cells)) > free:
+        cells = min(cells - 1, int(cells * free / taken))
     figure.set_figheight(figure.get_figheight() + 0.17 * title.get_text().count("\n"))
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -132,9 +132,19 @@ def model_hash(folder: Path) -> str:
         if path.parent.name in ("onnx", "openvino"):
             continue
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        state = path.stat()
+        times = state.st_mtime_ns, state.st_ctime_ns
+        # Weights take long to read; a small file could change twice within a tick of the clock.
+        digest_of = _digest if state.st_size > 1 << 20 else _digest.__wrapped__
+        digest.update(digest_of(path, state.st_ino, state.st_size, *times))
     return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=100)
+def _digest(path: Path, *state: int) -> bytes:
+    """The SHA-256 of a file. `state` changes whenever the file does."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def load_model(kind: str, folder: Path, device: str) -> Any:

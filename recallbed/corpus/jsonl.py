@@ -14,7 +14,7 @@ from typing import Any
 
 from recallbed.corpus.user_file import BOM, empty, read_lines
 from recallbed.errors import DataError
-from recallbed.harness.input_text import STRICT_JSON, RepeatedKey, clean_text
+from recallbed.harness.input_text import STRICT_JSON, RepeatedKey, clean_text, is_clean
 
 # What str.splitlines() and some readers take for line ends: U+0085, U+2028, U+2029.
 _OTHER_ENDS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
@@ -164,13 +164,15 @@ class Fields:
 
     def text(self, value: Any, field: str, where: str = "") -> str:
         """`value[field]` as clean text."""
-        raw = self.take(value, field, str, where)
-        before = dict(self.repairs)
-        text = clean_text(raw, self.repairs)
-        if text is not raw and isinstance(self.repairs, Repairs):
-            for kind, count in self.repairs.items():
-                if count > before.get(kind, 0):
-                    self.repairs.at(kind, self.path, self.line)
+        raw: str = self.take(value, field, str, where)
+        if is_clean(raw):
+            return raw
+        found: Counter[str] = Counter()
+        text = clean_text(raw, found)
+        self.repairs.update(found)
+        if isinstance(self.repairs, Repairs):
+            for kind in found:
+                self.repairs.at(kind, self.path, self.line)
         return text
 
     def optional_text(self, value: Any, field: str, where: str = "") -> str | None:

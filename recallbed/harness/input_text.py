@@ -38,9 +38,14 @@ STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hoo
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 
+def is_clean(text: str) -> bool:
+    """Whether `clean_text` would return `text` itself."""
+    return not _UNUSABLE.search(text)
+
+
 def clean_text(text: str, repairs: Counter[str]) -> str:
     """`text` with NUL and lone surrogates replaced by U+FFFD, each counted in `repairs`."""
-    if not _UNUSABLE.search(text):
+    if is_clean(text):
         return text
 
     def repair(match: re.Match[str]) -> str:

@@ -72,7 +72,7 @@ def late_modules(before: Collection[str], fingerprint: JSON) -> dict[str, dict[s
     Without those that the fingerprint holds.
     """
     held = set(_held(fingerprint))
-    late = {n: p for n, p in _loaded().items() if n not in before and n not in held}
+    late = {name: path for name, path in _loaded(before).items() if name not in held}
     return {name: {"file": str(path), "sha256": file_hash(path)} for name, path in late.items()}
 
 
@@ -129,8 +129,8 @@ def _code_of(cls: type) -> Code:
         roots = {path.parent for _, path in waiting}
         waiting += [
             (name, path)
-            for name, path in _loaded().items()
-            if _before and name not in _before and any(path.is_relative_to(root) for root in roots)
+            for name, path in (_loaded(_before) if _before else {}).items()
+            if any(path.is_relative_to(root) for root in roots)
         ]
     while waiting:
         name, path = waiting.pop()
@@ -148,9 +148,10 @@ def _code_of(cls: type) -> Code:
     return Code(modules, frozenset(packages))
 
 
-def _loaded() -> dict[str, Path]:
-    """The user's modules that are loaded."""
-    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+def _loaded(before: Collection[str]) -> dict[str, Path]:
+    """The user's modules that are loaded, without those of `before`."""
+    new = [(name, module) for name, module in [*sys.modules.items()] if name not in before]
+    files = {name: getattr(module, "__file__", None) for name, module in new}
     paths = {name: _users_path(file) for name, file in files.items() if isinstance(file, str)}
     # torch.ops names a file that does not exist.
     return {name: path for name, path in paths.items() if path is not None and path.is_file()}
