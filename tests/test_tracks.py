@@ -648,7 +648,7 @@ def test_memory_holds_a_row_and_not_the_file(tmp_path: Path, name: str) -> None:
 
 
 def test_references_a_few_rows_out_of_step_hold_only_those(tmp_path: Path) -> None:
-    path = write_track(tmp_path, "task2", rows=300) / REFERENCE
+    path = write_track(tmp_path, "task2", rows=120) / REFERENCE
     in_step = peak_bytes(tmp_path, "task2")
     rows = read_lines(path)
     write_lines(path, [*rows[5:], *rows[:5]])
