@@ -139,6 +139,8 @@ class MemorySystem(ABC):
     """Distributions whose version can change a result."""
     searches: bool = False
     """Whether it has a search of its own, for `--retriever own`."""
+    replies_lead_to_calls: bool = False
+    """Whether a dialogue's first replies decide on further calls, which a dry run cannot count."""
     _configured: Mapping[str, JSON] = {}
 
     def __init__(self, context: SystemContext) -> None:

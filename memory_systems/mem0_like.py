@@ -45,6 +45,7 @@ class Mem0Like(StoredSystem):
     """
 
     needs_chat = True
+    replies_lead_to_calls = True
     prompts = (EXTRACT, DECIDE, RESPOND)
 
     def __init__(

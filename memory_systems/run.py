@@ -99,6 +99,7 @@ class TaskRun(ItemExperiment, Generic[R]):
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
         system = self._system()  # so that a wrong setting ends the run before it starts
         system.close()
+        self._replies_lead_to_calls = system.replies_lead_to_calls
         if isinstance(self.retriever, OwnSearch) and not system.searches:
             raise UserError(
                 f"--retriever {self._configuration.name}: {name} has no search of its own."
@@ -239,7 +240,9 @@ class TaskRun(ItemExperiment, Generic[R]):
 
     @override
     def plans(self) -> Mapping[str, Plan]:
-        return self.chats.plans()
+        plans = self.chats.plans()
+        unknown = self._replies_lead_to_calls and any(one.calls for one in plans.values())
+        return {name: replace(one, at_least=unknown) for name, one in plans.items()}
 
 
 def run_command(options: TaskOptions, task: Task[R]) -> Outcome[Mapping[str, JSON]] | None:

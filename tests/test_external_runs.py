@@ -176,11 +176,18 @@ def test_calls_that_fail_leave_nothing(data: Path, server: ScriptedServer, tmp_p
     assert [memory for user in store.users() for memory in store.memories(user)] == []
 
 
-def test_a_dry_run_counts_first_calls(data: Path, server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_calls_that_need_no_reply(
+    data: Path, server: ScriptedServer, tmp_path: Path
+) -> None:
     asked = model(server, tmp_path / "replies.sqlite")
     [plan] = run_json(app, *words(data, tmp_path / "run", ASKS, *asked, "--dry-run")).values()
-    assert plan["calls"] >= 1
+    assert (plan["calls"], plan["at_least"]) == (10, True)
     assert server.calls == []
+    shown = run(*words(data, tmp_path / "run", ASKS, *asked, "--dry-run"), code=0).stdout
+    assert "at least 10 calls, 0 stored, more after their replies; without those " in shown
+    run(*words(data, tmp_path / "run", ASKS, *asked), code=0)
+    [plan] = run_json(app, *words(data, tmp_path / "again", ASKS, *asked, "--dry-run")).values()
+    assert (plan["calls"], plan["at_least"]) == (0, False)
 
 
 @pytest.mark.parametrize("name", EXTERNAL)

@@ -355,7 +355,7 @@ def test_a_dry_run_reports_calls_tokens_and_cost(server: ScriptedServer, tmp_pat
     more = (*chat(server, tmp_path / "replies"), "--prices", prices)
     words = (*options("mem0-like", few(tmp_path), out), *more)
     [plan] = kit.run_json(app, *words, "--dry-run").values()
-    assert (plan["calls"], plan["stored"]) == (6, 0)
+    assert (plan["calls"], plan["stored"], plan["at_least"]) == (6, 0, True)
     assert plan["cost"] == pytest.approx((plan["tokens_in"] + 2 * plan["tokens_out"]) / 1e6)
     assert not server.calls
     assert not out.exists()

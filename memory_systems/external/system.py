@@ -48,6 +48,7 @@ class ExternalSystem(StoredSystem):
     """
 
     searches = True
+    replies_lead_to_calls = True
 
     def __init__(
         self,

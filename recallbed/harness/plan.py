@@ -23,7 +23,8 @@ class Plan:
     `calls` would be sent, the replies of `stored` are in the cache. `tokens_in` is an estimate if
     the tokenizer is a server's. `tokens_out` is the most that may come; re-asks are in neither,
     since they depend on replies. `cost` is for both; None if the price is unknown. `seconds` is the
-    time for both on this machine, None for a server's model.
+    time for both on this machine, None for a server's model. `at_least`: replies that are not
+    stored lead to further calls, which are in none of these.
     """
 
     calls: int
@@ -32,14 +33,18 @@ class Plan:
     tokens_out: int
     cost: float | None
     seconds: float | None = None
+    at_least: bool = False
 
     def line(self, name: str) -> str:
         """Return one line about the model called `name`."""
         cost = "unknown: no price" if self.cost is None else f"at most {self.cost:.4f}"
         took = "" if self.seconds is None else f", at most about {self.seconds:.0f} s here"
+        calls = f"{self.calls} calls, {self.stored} stored,"
+        if self.at_least:
+            calls = f"at least {calls} more after their replies; without those"
         return (
-            f"{name}: {self.calls} calls, {self.stored} stored, {self.tokens_in} tokens in,"
-            f" at most {self.tokens_out} out, cost {cost}{took}"
+            f"{name}: {calls} {self.tokens_in} tokens in, at most {self.tokens_out} out,"
+            f" cost {cost}{took}"
         )
 
 
