@@ -9,26 +9,16 @@ Works on the indexes that benchmarks/index.py left in FOLDER, and saves nothing.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from index import vectors_of  # the script beside this one
 
 from indexes.base import open_index
 
 COUNT = 1000
-
-
-def perturbed() -> Any:
-    """`vectors_of` of the script beside this one."""
-    spec = importlib.util.spec_from_file_location("index", Path(__file__).with_name("index.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.vectors_of
 
 
 def share_first(index: Any, vectors: Any, ids: Any) -> float:
@@ -45,7 +35,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="flat,hnsw,ivfpq")
     asked = parser.parse_args()
     base = np.load(asked.place / "bank.npy")
-    new = perturbed()(base, COUNT, 7)
+    new = vectors_of(base, COUNT, 7)
     ids = np.arange(COUNT) + asked.size
     for kind in asked.kinds.split(","):
         index: Any = open_index(asked.place / f"{kind}-{asked.size}")

@@ -20,7 +20,6 @@ split. All of it is seeded.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import json
 import random
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from index import texts_of  # the script beside this one
 
 from memory_systems.attempt import rank
 from memory_systems.base import Action, Operation
@@ -51,21 +51,11 @@ K = 10
 Row = dict[str, Any]
 
 
-def spliced() -> Any:
-    """`texts_of` of the script beside this one."""
-    spec = importlib.util.spec_from_file_location("index", Path(__file__).with_name("index.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.texts_of
-
-
 def distinct_texts(bank: Sequence[str], count: int) -> list[str]:
     found: dict[str, None] = {}
     seed = 0
     while len(found) < count:
-        found |= dict.fromkeys(spliced()(bank, 2 * count, seed))
+        found |= dict.fromkeys(texts_of(bank, 2 * count, seed))
         seed += 1
     return list(found)[:count]
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from recallbed.errors import UserError
 from recallbed.harness.checksums import check_of
+from recallbed.harness.files import named_or_cached
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.sqlite_file import IN_LIST, Kind, SqliteFile, select_in
 from recallbed.harness.terminal import note
@@ -89,11 +90,7 @@ class Space:
 
 def store_path(named: str | None) -> Path | None:
     """Return `named`, or $RECALLBED_STORE, or a file in the user's cache; None for "none"."""
-    chosen = named or os.environ.get("RECALLBED_STORE")
-    if chosen == "none":
-        return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(chosen).expanduser() if chosen else cache / "recallbed" / "embeddings.sqlite"
+    return named_or_cached(named, "RECALLBED_STORE", "embeddings.sqlite")
 
 
 def choose_store(named: str | None) -> Path | None:

@@ -228,8 +228,7 @@ def agreement(
     """
     from judges.alignment import align_raters, describe_alignment
     from judges.verdict_file import read_verdicts
-    from recallbed.harness.fingerprint import canonical
-    from recallbed.harness.terminal import say, say_json
+    from recallbed.harness.terminal import say_result
 
     first = read_verdicts(a, key, field, scale, cluster)
     second = read_verdicts(b, key, field, scale)
@@ -239,10 +238,7 @@ def agreement(
     else:
         result = align_raters(first, second, read_verdicts(c, key, field, scale), scale, seed)
         describe = describe_alignment
-    if as_json:
-        say_json(canonical(result))
-    else:
-        say(*describe(result))
+    say_result(result, describe(result), as_json)
 
 
 if __name__ == "__main__":

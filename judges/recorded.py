@@ -253,8 +253,7 @@ def recorded(
     Counts them by track. Exit code 2 if a line cannot be read.
     """
     from recallbed.harness.files import refuse_output, write_atomically
-    from recallbed.harness.fingerprint import canonical
-    from recallbed.harness.terminal import say, say_json
+    from recallbed.harness.terminal import say_result
 
     if out is not None:
         refuse_output(out, overwrite)
@@ -263,10 +262,7 @@ def recorded(
         rows = (row for file in files for item in file.items for row in as_rows(item))
         write_atomically(out, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
     found = [counts(file) for file in files]
-    if as_json:
-        say_json(canonical(found))
-    else:
-        say(*describe_recorded(found))
+    say_result(found, describe_recorded(found), as_json)
     if any(file.faults for file in files):
         raise SystemExit(2)
 

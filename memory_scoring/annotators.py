@@ -205,14 +205,10 @@ def annotators(
     F1 of the lists, and over paired memories Spearman's correlation of confidence and kappa of
     type, label and time scope.
     """
-    from recallbed.harness.fingerprint import canonical
-    from recallbed.harness.terminal import say, say_json
+    from recallbed.harness.terminal import say_result
 
     result = compare_annotators(read_annotator(a), read_annotator(b), pair, seed)
-    if as_json:
-        say_json(canonical(result))
-    else:
-        say(*describe_annotators(result))
+    say_result(result, describe_annotators(result), as_json)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,10 @@ class MemorySystemContract(ABC):
         """Return a chat model that answers well, for a system that needs one."""
         return None
 
+    def made(self, context: SystemContext) -> MemorySystem:
+        """Return a new instance as the tests use it. By default that of `make`."""
+        return self.make(context)
+
     @contextmanager
     def opened(
         self,
@@ -182,8 +186,7 @@ class MemorySystemContract(ABC):
         chat: ChatModel | None = None,
     ) -> Iterator[MemorySystem]:
         """Open a new instance for the user "ann" with memories; it is closed at the end."""
-        context = SystemContext(retriever or Overlap(), chat or self.chat(), store)
-        system = self.make(context)
+        system = self.made(SystemContext(retriever or Overlap(), chat or self.chat(), store))
         system.open("ann")
         try:
             if load:

@@ -19,7 +19,7 @@ from recallbed.harness.run_options import Overwrite
 from retrievers.options import OneRetrieverOptions
 
 if TYPE_CHECKING:
-    from recallbed.corpus.records import Memory, Task3File
+    from recallbed.corpus.records import Task3File
     from retrievers.base import Retriever
 
 app = App()
@@ -51,6 +51,7 @@ def predict(
     import gzip
 
     from recallbed.chat_models.session import open_chats
+    from recallbed.corpus.records import bank_of
     from recallbed.errors import UserError
     from recallbed.harness.files import refuse_output, write_atomically
     from recallbed.harness.plan import checked_plans, print_plans
@@ -63,7 +64,7 @@ def predict(
     refuse_output(out, overwrite)
     file = load_released(data.data, data.split, pools.size)
     with open_chats(chat) as chats:
-        run = retrievers.context(seed, bank_of(file), chats)
+        run = retrievers.context(seed, bank_of(file.rows), chats)
         retriever = build_retrievers(retrievers.configurations, run)[label]
         try:
             answers = answer_all(label, retriever, file, seed)
@@ -92,15 +93,6 @@ class Answers:
     rows: Sequence[Mapping[str, str]]
     failed: Counter[str]
     tied: int
-
-
-def bank_of(file: Task3File) -> tuple[Memory, ...]:
-    """Return the distinct candidates of a file, sorted by text, each with its first label."""
-    bank: dict[str, Memory] = {}
-    for row in file.rows:
-        for memory in row.candidates:
-            bank.setdefault(memory.text, memory)
-    return tuple(bank[text] for text in sorted(bank))
 
 
 def answer_all(label: str, retriever: Retriever, file: Task3File, seed: int) -> Answers:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import Result
 
 from analysis.official import choose
-from recallbed.corpus.records import Memory, Task3File, Task3Row
-from task3.predict import app, bank_of
+from recallbed.corpus.records import Memory, Task3Row, bank_of
+from task3.predict import app
 from task3.score import score_choices
 from tests.kit import WriteRelease, one_line_error, python, read_lines, run
 
@@ -178,8 +178,7 @@ def test_the_bank_is_the_distinct_memories_of_the_file() -> None:
         Task3Row("q", "q", "?", tuple(Memory(t, f"label {i}") for t in pool), pool, i)
         for i, pool in enumerate(pools)
     ]
-    bank = bank_of(Task3File(Path("x"), 2, tuple(rows), "", {}, 0))
-    assert bank == (Memory("a", "label 0"), Memory("b", "label 0"), Memory("c", "label 1"))
+    assert bank_of(rows) == (Memory("a", "label 0"), Memory("b", "label 0"), Memory("c", "label 1"))
 
 
 # Failures.

@@ -12,9 +12,8 @@ pytest finds the tests; their docstrings say what they check.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -25,10 +24,7 @@ from memory_systems.external.worker_process import WorkerProcess
 from memory_systems.own_search import OwnSearch
 from memory_systems.shared import Shared
 from memory_systems.testing import DIALOGUE, ITEMS, QUERIES, MemorySystemContract
-from recallbed.chat_models.base import ChatModel
 from recallbed.corpus.records import MemoryItem
-from retrievers.base import Retriever
-from retrievers.overlap import Overlap
 
 
 class ExternalSystemContract(MemorySystemContract):
@@ -53,27 +49,11 @@ class ExternalSystemContract(MemorySystemContract):
         cls._shared.close()
 
     @override
-    @contextmanager
-    def opened(
-        self,
-        store: Path | None = None,
-        load: Sequence[MemoryItem] = (),
-        retriever: Retriever | None = None,
-        chat: ChatModel | None = None,
-    ) -> Iterator[MemorySystem]:
-        context = SystemContext(
-            retriever or Overlap(), chat or self.chat(), store, shared=self._shared
-        )
-        system = self.make(context)
+    def made(self, context: SystemContext) -> MemorySystem:
+        system = self.make(replace(context, shared=self._shared))
         if not self.can_load:
             setattr(system, "load", _load_nothing)  # noqa: B010
-        system.open("ann")
-        try:
-            if load:
-                system.load(load)
-            yield system
-        finally:
-            system.close()
+        return system
 
     def test_a_killed_worker_changes_nothing(self) -> None:
         """The next operation works on the files as they were, and leads to the same memories."""

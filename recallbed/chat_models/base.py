@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 from recallbed.errors import UserError
@@ -143,21 +144,11 @@ class Usage:
     @property
     def counts(self) -> dict[str, int]:
         """Return the keys of a row: calls, and tokens, estimated if not reported."""
-        return {
-            "calls": self.calls,
-            "tokens_in": self.estimate_in,
-            "tokens_out": self.estimate_out,
-        }
+        tokens = {"tokens_in": self.estimate_in, "tokens_out": self.estimate_out}
+        return {"calls": self.calls, **tokens}
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.calls + other.calls,
-            self.reported_in + other.reported_in,
-            self.reported_out + other.reported_out,
-            self.unreported + other.unreported,
-            self.estimated_in + other.estimated_in,
-            self.estimated_out + other.estimated_out,
-        )
+        return Usage(*map(add, astuple(self), astuple(other)))
 
 
 NOTHING_USED = Usage()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from recallbed.chat_models.base import JSON, Rung, Usage
 from recallbed.harness.checksums import check_of
+from recallbed.harness.files import named_or_cached
 from recallbed.harness.fingerprint import canonical
 from recallbed.harness.sqlite_file import Kind, SqliteFile
 
@@ -40,13 +40,7 @@ def choose_cache(named: str | None) -> Path | None:
 
     None for "none", which is no cache.
     """
-    wish = named or os.environ.get("RECALLBED_REPLIES")
-    if wish == "none":
-        return None
-    if wish:
-        return Path(wish).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "recallbed" / "replies.sqlite"
+    return named_or_cached(named, "RECALLBED_REPLIES", "replies.sqlite")
 
 
 @dataclass(frozen=True, slots=True)

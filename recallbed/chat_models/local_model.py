@@ -28,14 +28,21 @@ from recallbed.chat_models.base import (
 )
 from recallbed.chat_models.cache import ReplyCache, Stored, key_of
 from recallbed.chat_models.grammar import Grammar
-from recallbed.chat_models.passthrough import AssistantMessage, passthrough_key
+from recallbed.chat_models.passthrough import AssistantMessage
 from recallbed.chat_models.sent_options import (
     AS_REQUESTED,
     Temperature,
     at_temperature,
     temperature_setting,
 )
-from recallbed.chat_models.structured import Ask, RawReply, converse, replied, strict_schema
+from recallbed.chat_models.structured import (
+    Ask,
+    RawReply,
+    converse,
+    replied,
+    reply_parts,
+    strict_schema,
+)
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 from recallbed.harness.progress import call_made
@@ -307,19 +314,7 @@ class LocalModel(ChatModel, TokenScorer):
         return None if found is None else RawReply(found.text, found.usage, from_cache=True)
 
     def _cache_key(self, request: Request, ask: Ask) -> bytes:
-        schema = request.schema.model_json_schema() if request.schema else None
-        return key_of(
-            {
-                **self.settings(),
-                "messages": [[m.role, m.content] for m in ask.messages],
-                "schema": schema,
-                "max_tokens": request.max_tokens,
-                "temperature": request.temperature,
-                "seed": request.seed,
-                "sample": request.sample,
-                **passthrough_key(request),
-            }
-        )
+        return key_of(reply_parts(self.settings(), request, ask))
 
     def _generate(self, request: Request, ask: Ask) -> RawReply | Failure:
         import torch

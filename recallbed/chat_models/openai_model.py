@@ -34,7 +34,6 @@ from recallbed.chat_models.budget import (
 from recallbed.chat_models.cache import ReplyCache, Stored, key_of
 from recallbed.chat_models.call_errors import check_certificates, client_fault, read_error
 from recallbed.chat_models.pace import Pace, backoff
-from recallbed.chat_models.passthrough import passthrough_key
 from recallbed.chat_models.responses import Trouble, read_completion
 from recallbed.chat_models.sent_options import (
     AS_REQUESTED,
@@ -49,6 +48,8 @@ from recallbed.chat_models.structured import (
     RawReply,
     converse,
     replied,
+    reply_parts,
+    schema_of,
     strict_schema,
 )
 from recallbed.errors import UserError
@@ -344,22 +345,10 @@ class OpenAIModel(ChatModel):
 
     def _rung_key(self, request: Request) -> bytes:
         # A server may accept one schema and refuse another, so each is tried.
-        return key_of({**self.settings(), "schema": _schema(request)})
+        return key_of({**self.settings(), "schema": schema_of(request)})
 
     def _cache_key(self, request: Request, ask: Ask) -> bytes:
-        return key_of(
-            {
-                **self.settings(),
-                "messages": [[m.role, m.content] for m in ask.messages],
-                "schema": _schema(request),
-                "rung": ask.rung,
-                "max_tokens": request.max_tokens,
-                "temperature": request.temperature,
-                "seed": request.seed,
-                "sample": request.sample,
-                **passthrough_key(request),
-            }
-        )
+        return key_of({**reply_parts(self.settings(), request, ask), "rung": ask.rung})
 
     def _stored(self, request: Request, ask: Ask) -> RawReply | None:
         found = self._cache.get(self._cache_key(request, ask)) if self._cache else None
@@ -574,10 +563,6 @@ def _conversation(request: Request, settled: Rung | None) -> Conversation:
     """The conversation over all rungs, or from the rung that is known to work."""
     rungs = LADDER if settled is None else LADDER[LADDER.index(settled) :]
     return converse(request, rungs, settled=settled is not None)
-
-
-def _schema(request: Request) -> JSON:
-    return None if request.schema is None else request.schema.model_json_schema()
 
 
 def _encodable(request: Request) -> Request:

@@ -25,7 +25,7 @@ from recallbed.chat_models.base import (
     Usage,
     short_reason,
 )
-from recallbed.chat_models.passthrough import AssistantMessage
+from recallbed.chat_models.passthrough import AssistantMessage, passthrough_key
 from recallbed.harness.input_text import clean_text
 
 if TYPE_CHECKING:
@@ -66,6 +66,25 @@ class RawReply:
 
 
 Conversation = Generator[Ask, "RawReply | Failure", Reply | Failure]
+
+
+def reply_parts(settings: Mapping[str, JSON], request: Request, ask: Ask) -> dict[str, JSON]:
+    """Return everything that can change the reply to a call, for the key of its cache."""
+    return {
+        **settings,
+        "messages": [[m.role, m.content] for m in ask.messages],
+        "schema": schema_of(request),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "sample": request.sample,
+        **passthrough_key(request),
+    }
+
+
+def schema_of(request: Request) -> JSON:
+    """Return the JSON schema of the reply; None for plain text."""
+    return None if request.schema is None else request.schema.model_json_schema()
 
 
 def converse(request: Request, rungs: Sequence[Rung], settled: bool = False) -> Conversation:
@@ -205,8 +224,7 @@ def _first_fault(error: ValidationError) -> str:
 
 def _with_format(request: Request) -> tuple[Message, ...]:
     assert request.schema is not None
-    schema = json.dumps(request.schema.model_json_schema(), ensure_ascii=False)
-    wanted = _FORMAT.format(schema=schema)
+    wanted = _FORMAT.format(schema=json.dumps(schema_of(request), ensure_ascii=False))
     *before, last = request.messages
     if last.role != "user":
         return (*request.messages, Message("user", wanted))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recallbed.corpus.jsonl import Fields, OnFault, Repairs, new_digest, read_jsonl
-from recallbed.corpus.records import Memory, Task3File, Task3Row
+from recallbed.corpus.records import Memory, Task3File, Task3Row, bank_of
 from recallbed.errors import DataError
 
 FIELDS = ("id", "query", "memories", "gold", "session")
@@ -50,16 +50,9 @@ def load_custom(path: Path) -> CustomFile:
     a file in which no row has a gold.
     """
     repairs, digest = Repairs(), new_digest()
-    rows: list[Task3Row] = []
-    abstentions: list[str] = []
-    bank: dict[str, Memory] = {}
-    for row in read_custom(path, repairs, digest):
-        for memory in row.candidates:
-            bank.setdefault(memory.text, memory)
-        if row.golds:
-            rows.append(row)
-        else:
-            abstentions.append(row.benchmark_id)
+    every = list(read_custom(path, repairs, digest))
+    rows = tuple(row for row in every if row.golds)
+    abstentions = tuple(row.benchmark_id for row in every if not row.golds)
     if not rows:
         raise DataError(
             f"none of {len(abstentions)} rows has a gold, so nothing can be scored",
@@ -68,9 +61,9 @@ def load_custom(path: Path) -> CustomFile:
         )
     size = max(len(row.candidates) - len(row.golds) for row in rows)
     return CustomFile(
-        Task3File(path, size, tuple(rows), digest.hexdigest(), Counter(repairs), 0),
-        tuple(abstentions),
-        tuple(bank[text] for text in sorted(bank)),
+        Task3File(path, size, rows, digest.hexdigest(), Counter(repairs), 0),
+        abstentions,
+        bank_of(every),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from recallbed.corpus.custom import is_custom, load_custom
 from recallbed.corpus.jsonl import Fields, find_jsonl, new_digest, read_jsonl
 from recallbed.corpus.layout import released_sizes, split_folder
-from recallbed.corpus.records import Memory, Task3File
+from recallbed.corpus.records import Memory, Task3File, bank_of
 from recallbed.corpus.tracks import load_task3
 from recallbed.errors import DataError
 
@@ -82,10 +82,6 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
         _same_queries(smallest, file, size)
         if size in sizes:
             _full_pools(file)
-    bank: dict[str, Memory] = {}
-    for row in smallest.rows:
-        for memory in row.candidates:
-            bank.setdefault(memory.text, memory)
     digest = new_digest()
     for file in files.values():
         digest.update(file.sha256.encode())
@@ -94,7 +90,7 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
         root=root,
         split=split,
         released=files,
-        bank=tuple(bank[text] for text in sorted(bank)),
+        bank=bank_of(smallest.rows),
         own=own,
         own_known=own_known,
         sha256=digest.hexdigest(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,6 +138,15 @@ class Task3Row:
     def gold_memories(self) -> tuple[Memory, ...]:
         """All gold memories."""
         return tuple(self.candidates[i] for i in self.golds)
+
+
+def bank_of(rows: Iterable[Task3Row]) -> tuple[Memory, ...]:
+    """The distinct candidates of all rows, sorted by text, each with its first label."""
+    bank: dict[str, Memory] = {}
+    for row in rows:
+        for memory in row.candidates:
+            bank.setdefault(memory.text, memory)
+    return tuple(bank[text] for text in sorted(bank))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,18 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]", "-", text).lstrip(".") or "-"
 
 
+def named_or_cached(named: str | None, variable: str, name: str) -> Path | None:
+    """`named`, else the environment's `variable`, else `name` in the user's cache.
+
+    None for "none".
+    """
+    chosen = named or os.environ.get(variable)
+    if chosen == "none":
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return Path(chosen).expanduser() if chosen else cache / "recallbed" / name
+
+
 def refuse_output(out: Path, overwrite: bool) -> None:
     """Say what is wrong with a file to be written before any work is done for it."""
     if out.exists() and not out.is_file():

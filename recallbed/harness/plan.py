@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from recallbed.errors import UserError
-from recallbed.harness.fingerprint import canonical
-from recallbed.harness.terminal import say, say_json
+from recallbed.harness.terminal import say_result
 
 HEDGE = (
     "tokens in are estimated if the tokenizer is a server's; tokens out and cost are upper bounds;"
@@ -57,7 +56,5 @@ def checked_plans(plans: Mapping[str, Plan]) -> Mapping[str, Plan]:
 
 def print_plans(plans: Mapping[str, Plan], as_json: bool = False) -> None:
     """Print plans on stdout, as lines that end with what the figures mean, or as JSON."""
-    if as_json:
-        say_json(canonical({name: asdict(one) for name, one in plans.items()}))
-    else:
-        say(*(one.line(name) for name, one in plans.items()), HEDGE)
+    lines = [*(one.line(name) for name, one in plans.items()), HEDGE]
+    say_result({name: asdict(one) for name, one in plans.items()}, lines, as_json)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 
 # C0 and C1 controls (ANSI escapes start with one), bidirectional controls, line and paragraph
@@ -60,6 +61,16 @@ def say_json(text: str) -> None:
     except UnicodeEncodeError:
         text = json.dumps(json.loads(text), indent=1)
     print(text)
+
+
+def say_result(value: object, lines: Iterable[object], as_json: bool) -> None:
+    """Print a result on stdout: as canonical JSON, or as lines of text."""
+    if as_json:
+        from recallbed.harness.fingerprint import canonical
+
+        say_json(canonical(value))
+    else:
+        say(*lines)
 
 
 def _encoding() -> str:
