@@ -23,7 +23,9 @@ from recallbed.corpus.convert import app
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.longmemeval import Level, read_longmemeval
 from recallbed.corpus.user_file import read_json_list
-from tests.kit import ROOT, one_line_error, python, run
+from recallbed.corpus.validate import app as validator
+from task3.sweep import app as sweep
+from tests.kit import LFS, ROOT, one_line_error, run, run_json
 
 Instance = dict[str, Any]
 
@@ -339,10 +341,9 @@ def test_a_file_without_any_gold_is_refused(tmp_path: Path, value: list[Instance
 
 
 TEXT = json.dumps(fixture()).encode()
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:77aa\nsize 5120\n"
 FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b" \n", "the file is empty"),
-    "pointer": (POINTER, "this is a Git LFS pointer"),
+    "pointer": (LFS.encode(), "this is a Git LFS pointer"),
     "an object": (b'{"data": []}', "the file must hold one JSON list, and starts with '{'"),
     "lines": (TEXT[1:-1], "the file must hold one JSON list"),
     "words": (b"no data here", "the file must hold one JSON list, and starts with 'n'"),
@@ -540,21 +541,10 @@ def test_converted_and_swept(tmp_path: Path) -> None:
     ]
     file, out = write(tmp_path / "in.json", questions), tmp_path / "out.jsonl"
 
-    words = ("longmemeval", file, "--level", "session", "--out", out)
-    python("-m", "recallbed.corpus.convert", *words, cwd=ROOT)
-    python("-m", "recallbed.corpus.validate", out, cwd=ROOT)
-    words = (
-        "--data",
-        out,
-        "--retriever",
-        "bm25",
-        "--k",
-        "1,3",
-        "--out",
-        tmp_path / "run",
-        "--json",
-    )
-    summary = json.loads(python("-m", "task3.sweep", *words, cwd=ROOT).stdout)
+    convert(file, out, code=0)
+    run(validator, out, code=0)
+    words = ("--data", out, "--retriever", "bm25", "--k", "1,3", "--out", tmp_path / "run")
+    summary = run_json(sweep, *words)
     assert summary["abstentions"] == 1
     (cell,) = summary["cells"]
     assert (cell["attempted"], cell["scored"]) == (2, 2)

@@ -1,26 +1,22 @@
-"""Pointwise reranking: grades over real HTTP, log-probabilities of a small real model."""
+"""Pointwise reranking by grades, over real HTTP."""
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from recallbed.chat_models import ChatModel, DryRun
-from recallbed.chat_models.local_model import LocalModel
+from recallbed.chat_models import DryRun
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers import build_retriever
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.overlap import Overlap
-from retrievers.rerank.base import Shortlist
 from retrievers.rerank.pointwise import Pointwise
-from retrievers.testing import POOL, QUERIES, RetrieverContract
+from retrievers.testing import RetrieverContract
 from tests.reader import shown
 from tests.scripted_server import Call, ScriptedServer, scripted_server
 from tests.test_rerank import asked
-from tests.tiny_models import save_llama, words_of
 
 QUERY = "Which tea should I buy?"
 TEXTS = ("Likes tea", "Was told to leave caffeine alone", "Has a tea pot", "Runs on Sundays")
@@ -170,76 +166,6 @@ def test_a_dry_run_plans_a_call_a_candidate() -> None:
             Pointwise.asking(plan, Overlap()).score(QUERY, MEMORIES)
         assert server.calls == []
     assert plan.plan().calls == len(TEXTS)
-
-
-# By log-probabilities.
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
-    words = words_of([*QUERIES, QUERY, *TEXTS, *(m.text for m in POOL), "Yes No"])
-    return LocalModel(str(save_llama(tmp_path_factory.mktemp("models") / "tiny", words)))
-
-
-def by_odds(model: ChatModel, **settings: Any) -> Pointwise:
-    return Pointwise.asking(model, Overlap(), **settings)
-
-
-class TestOdds(RetrieverContract):
-    has_direction = False  # its weights are random
-
-    @pytest.fixture(autouse=True)
-    def _model(self, local: LocalModel) -> None:
-        self.model = local
-
-    def make(self) -> Retriever:
-        return by_odds(self.model, depth=5)
-
-
-def shortlist_of(*texts: str) -> Shortlist:
-    return Shortlist(QUERY, texts, -np.arange(len(texts), dtype=np.float64))
-
-
-def test_the_odds_are_those_of_the_model_itself(local: LocalModel) -> None:
-    import torch
-
-    reranker = by_odds(local)
-    [found] = reranker.rerank_all([shortlist_of(*TEXTS)])
-    expected = []
-    for text in TEXTS:
-        ids = local._chat(reranker.prompt.build(QUERY, [text]))
-        with torch.inference_mode():
-            logits = local._loaded(input_ids=torch.tensor([ids])).logits[0, -1].double()
-        yes, no = local._tokens("Yes") + local._tokens("No")
-        expected.append(float(logits[yes] - logits[no]))
-        assert yes != no
-    assert np.asarray(found.values).tolist() == pytest.approx(expected, abs=1e-4)
-    assert len(set(np.round(expected, 3))) == len(TEXTS)
-    assert found.usage.calls == len(TEXTS)
-    assert found.usage.tokens_in == sum(
-        local.count_tokens(reranker.prompt.build(QUERY, [text])) for text in TEXTS
-    )
-    assert reranker.own_settings()["prompt"].startswith("yes-no.v1 ")
-
-
-def test_what_has_no_odds_ranks_below_in_first_stage_order(local: LocalModel) -> None:
-    long = ["tea " * 300, "coffee " * 300]
-    reranker = by_odds(local)
-    [found] = reranker.rerank_all([shortlist_of(long[0], TEXTS[0], long[1], TEXTS[1])])
-    assert found.repairs == {"context too long": 2}
-    values = np.asarray(found.values)
-    assert min(values[[1, 3]]) > values[0] > values[2]
-    assert found.usage.calls == 2
-    [found] = reranker.rerank_all([shortlist_of(*long)])
-    assert found.cause == "context too long"
-
-
-def test_copies_do_not_carry_the_weights(local: LocalModel) -> None:
-    reranker = by_odds(local)
-    scores = np.asarray(reranker.score(QUERY, MEMORIES).scores)
-    frozen = pickle.dumps(reranker)
-    assert len(frozen) < 20_000
-    assert np.array_equal(pickle.loads(frozen).score(QUERY, MEMORIES).scores, scores)
 
 
 def test_a_model_is_needed() -> None:

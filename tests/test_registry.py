@@ -15,7 +15,7 @@ from retrievers.bm25 import BM25
 from retrievers.registry import describe_retriever
 from task3.sweep import app
 from tests import kit
-from tests.kit import ROOT, WriteRelease, one_line_error, python
+from tests.kit import ROOT, WriteRelease, one_line_error, python, rows_of
 
 OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
 OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
@@ -360,19 +360,10 @@ def test_a_sweep_with_workers_finds_the_users_class_and_is_shadowed_by_nothing(
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("raise RuntimeError('shadowed')\n", encoding="utf-8")
     (home / "shout.py").write_text(SHOUT, encoding="utf-8")
-    words = ["--retriever", "mine=shout:Shout", "--data", str(release), "--distractors", "1"]
-    words = (
-        "-P",
-        "-c",
-        "from task3.sweep import app; app()",
-        *words,
-        "--workers",
-        2,
-        "--out",
-        "run",
-    )
-    done = python(*words, cwd=home, PYTHONPATH=str(ROOT))
+    words = ["--retriever", "mine=shout:Shout", "--data", release, "--distractors", 1]
+    script = ("-P", "-c", "from task3.sweep import app; app()")
+    words += ["--workers", 2, "--out", "run"]
+    done = python(*script, *words, cwd=home, PYTHONPATH=str(ROOT))
     assert "shadowed" not in done.stderr
-    rows = (home / "run" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 40
-    assert all('"retriever": "mine"' in row and '"error": null' in row for row in rows)
+    rows = rows_of(home / "run")
+    assert [(row["retriever"], row["error"]) for row in rows] == [("mine", None)] * 40

@@ -14,8 +14,7 @@ from recallbed.chat_models import ChatModel, Fence, chat_model
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
-from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
-from retrievers.bm25 import BM25
+from retrievers.base import Retriever, RunContext, Scored
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
 from retrievers.rerank import prompt_reranker
@@ -285,23 +284,6 @@ def test_a_wrong_setting_is_one_line(name: str, setting: str, message: str) -> N
             RunContext(),
         )
     assert message in str(caught.value)
-
-
-def test_a_failing_first_stage_fails_its_query_alone(simple: ScriptedServer) -> None:
-    class Weak(BM25):
-        def score_batch(self, queries: Any, pools: Any) -> Any:
-            found = super().score_batch(queries, pools)
-            return [
-                RetrieverError("too hard") if q == "b" else r
-                for q, r in zip(queries, found, strict=True)
-            ]
-
-    reranker = Listwise.asking(asked(simple), Weak(), depth=3)
-    one, two, three = reranker.results(["a", "b", "c"], [POOL] * 3)
-    assert isinstance(one, Scored)
-    assert isinstance(three, Scored)
-    assert isinstance(two, NotScored)
-    assert two.cause == "first stage Weak: too hard"
 
 
 def test_a_reranker_over_a_reranker_adds_up_what_both_took() -> None:

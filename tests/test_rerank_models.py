@@ -1,4 +1,4 @@
-"""Rerankers that run a model of their own: the cross-encoder and query likelihood, real parts."""
+"""Rerankers by a model's numbers: cross-encoder, odds of an answer, query likelihood; all real."""
 
 import json
 import pickle
@@ -20,6 +20,7 @@ from retrievers.hybrid import PUBLIC_DEV
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Shortlist
 from retrievers.rerank.cross_encoder import CrossEncoderReranker
+from retrievers.rerank.pointwise import Pointwise
 from retrievers.rerank.query_likelihood import QueryLikelihood, prompt_of
 from retrievers.testing import POOL, QUERIES, RetrieverContract
 from tests.tiny_models import save_bert, save_llama, words_of
@@ -194,17 +195,6 @@ def test_settings_know_the_weights_and_no_path(encoder: Path, tmp_path: Path) ->
     assert crossing(other).settings()["weights"] != settings["weights"]
 
 
-def test_copies_do_not_carry_the_weights(encoder: Path) -> None:
-    reranker = crossing(encoder)
-    reranker.prepare([QUERY], POOL)
-    scores = np.asarray(reranker.score(QUERY, POOL).scores)
-    frozen = pickle.dumps(reranker)
-    assert len(frozen) < 20_000
-    copy = pickle.loads(frozen)
-    assert copy.notes() == reranker.notes()
-    assert np.array_equal(copy.score(QUERY, POOL).scores, scores)
-
-
 def built(*settings: str) -> Retriever:
     words = ["cross.first_stage=overlap", *settings]
     [configuration] = parse_configurations(
@@ -246,27 +236,84 @@ def test_unusable_models_are_one_line(tmp_path: Path, encoder: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-# Query likelihood.
+# By log-probabilities: the odds of an answer, and query likelihood.
 
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
-    return LocalModel(str(save_llama(tmp_path_factory.mktemp("models") / "llama", WORDS)))
+    words = words_of([*WORDS, QUERY, *TEXTS, "Yes No"])
+    return LocalModel(str(save_llama(tmp_path_factory.mktemp("models") / "llama", words)))
 
 
-def likely(model: ChatModel, **settings: Any) -> QueryLikelihood:
-    return QueryLikelihood.asking(model, Overlap(), **settings)
-
-
-class TestQueryLikelihood(RetrieverContract):
+class LanguageContract(RetrieverContract):
     has_direction = False  # its weights are random
 
     @pytest.fixture(autouse=True)
     def _model(self, language: LocalModel) -> None:
         self.model = language
 
+
+class TestOdds(LanguageContract):
+    def make(self) -> Retriever:
+        return by_odds(self.model, depth=5)
+
+
+class TestQueryLikelihood(LanguageContract):
     def make(self) -> Retriever:
         return likely(self.model, depth=5)
+
+
+def by_odds(model: ChatModel, **settings: Any) -> Pointwise:
+    return Pointwise.asking(model, Overlap(), **settings)
+
+
+def test_the_odds_are_those_of_the_model_itself(language: LocalModel) -> None:
+    import torch
+
+    reranker = by_odds(language)
+    prompts = [reranker.prompt.build(QUERY, [text]) for text in TEXTS]
+    [found] = reranker.rerank_all([shortlist_of(QUERY, TEXTS)])
+    [yes], [no] = language._tokens("Yes"), language._tokens("No")
+    expected = []
+    for prompt in prompts:
+        with torch.inference_mode():
+            ids = torch.tensor([language._chat(prompt)])
+            logits = language._loaded(input_ids=ids).logits[0, -1].double()
+        expected.append(float(logits[yes] - logits[no]))
+    assert values(found) == pytest.approx(expected, abs=1e-4)
+    assert len(set(np.round(expected, 3))) == len(TEXTS)
+    assert found.usage.calls == len(TEXTS)
+    assert found.usage.tokens_in == sum(map(language.count_tokens, prompts))
+    assert reranker.own_settings()["prompt"].startswith("yes-no.v1 ")
+
+
+def test_what_has_no_odds_ranks_below_in_first_stage_order(language: LocalModel) -> None:
+    long = ("tea " * 300, "coffee " * 300)
+    reranker = by_odds(language)
+    [found] = reranker.rerank_all([shortlist_of(QUERY, (long[0], TEXTS[0], long[1], TEXTS[1]))])
+    assert found.repairs == {"context too long": 2}
+    scores = np.array(values(found))
+    assert min(scores[[1, 3]]) > scores[0] > scores[2]
+    assert found.usage.calls == 2
+    [failed] = reranker.rerank_all([shortlist_of(QUERY, long)])
+    assert failed.cause == "context too long"
+
+
+@pytest.mark.parametrize("by", ["cross-encoder", "odds", "likelihood"])
+def test_copies_do_not_carry_the_weights(by: str, encoder: Path, language: LocalModel) -> None:
+    made = {"cross-encoder": crossing(encoder), "odds": by_odds(language)}
+    reranker = made.get(by) or likely(language)
+    reranker.prepare([QUERY], POOL)
+    scores = np.asarray(reranker.score(QUERY, POOL).scores)
+    frozen = pickle.dumps(reranker)
+    assert len(frozen) < 20_000
+    copy = pickle.loads(frozen)
+    assert copy.notes() == reranker.notes()
+    assert np.array_equal(copy.score(QUERY, POOL).scores, scores)
+
+
+def likely(model: ChatModel, **settings: Any) -> QueryLikelihood:
+    return QueryLikelihood.asking(model, Overlap(), **settings)
 
 
 def log_probability(model: LocalModel, prompt: str, query: str) -> float:
@@ -379,5 +426,3 @@ def test_defaults_name_what_they_were_fitted_on(language: LocalModel) -> None:
         assert built.settings()["prompt"].startswith("query-likelihood.v1 ")
         assert built.notes()["chat_model"] == "llama"
     assert asked_for == ["local:smollm2"] * 2
-    copy = pickle.loads(pickle.dumps(built))
-    assert np.array_equal(copy.score(QUERY, POOL).scores, built.score(QUERY, POOL).scores)

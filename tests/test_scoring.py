@@ -193,17 +193,6 @@ def sweep(release: Path, out: Path, name: str, *words: str, code: int | None = N
     return run(app, *command, code=code)
 
 
-def test_failures_are_counted_by_cause_and_enter_no_mean(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    more = [(f"faulty query {i}", ["a b", "c d", "e f"], 0) for i in range(3)]
-    result = sweep(write_release([*ROWS, *more]), tmp_path / "run", "Faulty", code=0)
-    [cell] = json.loads(result.stdout)["cells"]
-    assert (cell["attempted"], cell["scored"], cell["failed"]) == (6, 2, 4)
-    assert cell["failures"] == {"score not finite at position 1": 4}
-    assert cell["recall"]["1"]["mean"] == 1.0
-
-
 def test_each_cause_has_its_own_count(write_release: WriteRelease, tmp_path: Path) -> None:
     result = sweep(write_release([*ROWS, *ROWS[1:2]]), tmp_path / "run", "TwoCauses")
     [cell] = json.loads(result.stdout)["cells"]
@@ -234,12 +223,6 @@ def test_no_rows_scored_is_an_error_with_exit_code_2(
     assert "recall" not in summary["cells"][0]
 
 
-def test_one_row_scored_among_failures_is_a_result(
-    write_release: WriteRelease, tmp_path: Path
-) -> None:
-    sweep(write_release(ROWS[1:]), tmp_path / "run", "Faulty", code=0)
-
-
 # --- rows
 
 
@@ -259,15 +242,6 @@ def test_top_stops_at_ten(write_release: WriteRelease) -> None:
     [row] = rows_of(Constant(), pools_of(write_release([("tea", texts, 3)]), sizes=(13,)))
     assert row["top"] == [[i, 0.0] for i in range(10)]
     assert (row["above"], row["tied"]) == (0, 14)
-
-
-def test_scores_that_only_float64_can_tell_apart_are_tied(write_release: WriteRelease) -> None:
-    class Close(Overlap):
-        def score(self, query: str, pool: Sequence[Memory]) -> Any:
-            return np.array([0.5 + 1e-12 * ("a cat" in m.text) for m in pool])
-
-    [row, *_] = rows_of(Close(), pools_of(write_release(ROWS)))
-    assert (row["above"], row["tied"]) == (0, 3)
 
 
 def test_usage_and_repairs_go_into_the_row(write_release: WriteRelease) -> None:

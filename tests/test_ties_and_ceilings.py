@@ -12,7 +12,6 @@ from analysis.metrics import (
     Recall,
     ReciprocalRank,
     above_tied,
-    display_order,
     ranked,
     recall_at,
     reciprocal_rank,
@@ -172,10 +171,6 @@ def test_sixty_ties_at_zero_are_averaged_between_their_bounds() -> None:
         assert recall_at(50, *tie) == pytest.approx(9 / 60)
         assert Recall(50).bounds([tie]) == (0.0, 1.0)
         assert recall_at(101, *tie) == 1.0
-
-
-def test_shown_order_follows_score_then_position() -> None:
-    assert display_order(ranked([0.336, 0.336, 0.0, 0.0, 0.0], 5), 5) == [0, 1, 2, 3, 4]
 
 
 def test_a_sweep_reports_mean_and_bounds(sweep: Sweep) -> None:
