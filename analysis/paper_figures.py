@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PAPER_JUDGE = "paper's judge"
 PAPER_USE = "paper's judge of use, released pools"
 BOARD_MATCHER = "leaderboard's matcher"
+NOT_STATED = "scale not stated"
+ON_THE_BOARD = {"GPT-4.1-mini": BOARD_MATCHER}
+"""The row of Table 3 that the leaderboard has too; of the others the paper states no scale."""
 SIZES = (100, 300, 500, 700, 1000)
 JUDGE = "judge"
 """How the scale of a judge begins, and a judge that there is not."""
@@ -29,14 +32,20 @@ NOT_RUN, NO_VERDICTS, NOT_ASKED, NO_SUCH_SCALE = "not run", "no verdicts", "not 
 class PaperColumn:
     """A column of a table of the paper.
 
-    `key` is its name in the published file, `figure` the name of our figure.
+    `key` is its name in the published file, `figure` the name of our figure. Published rows are on
+    `usual_scale`, except for those of `other_scales`.
     """
 
     key: str
     task: str
     figure: str
     title: str
-    published_scale: str
+    usual_scale: str
+    other_scales: Mapping[str, str] = field(default_factory=dict)
+
+    def published_scale(self, system: str) -> str:
+        """Return the scale of the published figure of `system`."""
+        return self.other_scales.get(system, self.usual_scale)
 
 
 def _utilization(prefix: str) -> list[PaperColumn]:
@@ -61,7 +70,7 @@ COLUMNS: Mapping[int, Sequence[PaperColumn]] = {
         *_utilization("task4_"),
     ],
     3: [
-        PaperColumn(name, "task1", name, title, BOARD_MATCHER)
+        PaperColumn(name, "task1", name, title, NOT_STATED, ON_THE_BOARD)
         for name, title in (("precision", "precision"), ("recall", "recall"), ("f1", "F1"))
     ],
     4: _utilization(""),
@@ -138,7 +147,7 @@ class PaperFigures:
         """
         mine = [one for one in self.entries if one.column.task == task]
         found = list(dict.fromkeys(one.scale for one in mine))
-        published = next(one.published_scale for one in self.columns if one.task == task)
+        published = next(one.usual_scale for one in self.columns if one.task == task)
         if published == PAPER_JUDGE and not any(scale.startswith(JUDGE) for scale in found):
             found.append(JUDGE)
         return found or [{BOARD_MATCHER: "matcher", PAPER_USE: "exact recall@1"}[published]]

@@ -51,9 +51,10 @@ def paper_tables(figures: PaperFigures) -> Iterator[TextTable]:
     published = published_table(figures.number)
     for task, group in groupby(figures.columns, lambda column: column.task):
         columns, scales = list(group), figures.scales(task)
+        theirs = list(dict.fromkeys(columns[0].published_scale(name) for name in published))
         table = TextTable(
             TITLES[figures.number][task],
-            ("figure", "system", *scales, f"published: {columns[0].published_scale}"),
+            ("figure", "system", *scales, *(f"published: {scale}" for scale in theirs)),
             keys=2,
             texts=("system",),
         )
@@ -61,11 +62,12 @@ def paper_tables(figures: PaperFigures) -> Iterator[TextTable]:
             for system in figures.tasks:
                 name = system + SAMPLE_MARK * (system in figures.samples)
                 cells = [_cell(figures, system, column, scale) for scale in scales]
-                table.add(column.title, name, *cells, "")
+                table.add(column.title, name, *cells, *[""] * len(theirs))
             for name, values in published.items():
                 if column.key in values:
-                    blank = [""] * len(scales)
-                    table.add(column.title, name, *blank, _digits(column, values[column.key]))
+                    found = dict.fromkeys([*scales, *theirs], "")
+                    found[column.published_scale(name)] = _digits(column, values[column.key])
+                    table.add(column.title, name, *found.values())
         yield table
     if not figures.entries:
         return
@@ -97,6 +99,7 @@ def _digits(column: PaperColumn, value: float) -> str:
 
 def table_json(figures: PaperFigures) -> dict[str, Any]:
     """Return what --json prints: our figures, those that are missing, and the published ones."""
+    published = published_table(figures.number)
     return {
         "table": figures.number,
         "systems": [
@@ -107,8 +110,11 @@ def table_json(figures: PaperFigures) -> dict[str, Any]:
         "missing": list(_missing(figures)),
         "published": {
             "source": SOURCE,
-            "scales": {one.key: one.published_scale for one in figures.columns},
-            "systems": published_table(figures.number),
+            "scales": {
+                name: {c.key: c.published_scale(name) for c in figures.columns if c.key in values}
+                for name, values in published.items()
+            },
+            "systems": published,
         },
         "remarks": figures.remarks,
     }
@@ -148,7 +154,7 @@ def table_csv(figures: PaperFigures) -> str:
                         "system": name,
                         "state": "published",
                         "published": values[column.key],
-                        "published_scale": column.published_scale,
+                        "published_scale": column.published_scale(name),
                     }
                 )
     return stream.getvalue()

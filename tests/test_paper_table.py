@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.paper_figures import COLUMNS
+from analysis.paper_figures import BOARD_MATCHER, COLUMNS, NOT_STATED
 from analysis.paper_table import app
 from analysis.published import published_table
 from analysis.statistics import mean_interval
@@ -170,7 +170,7 @@ def test_every_published_column_is_a_column_of_the_table(number: int) -> None:
 
 def test_the_two_scores_of_one_model_are_never_in_one_column(task1: Path, root: Path) -> None:
     """0.2970 is the leaderboard's matcher, 0.5373 the paper's judge."""
-    columns = {}
+    columns: dict[str, str] = {}
     for number in (2, 3):
         rows = cells(made(number, f"m={task1}", "--data", root, "--markdown", code=0).stdout)
         found = [
@@ -180,14 +180,29 @@ def test_the_two_scores_of_one_model_are_never_in_one_column(task1: Path, root: 
             if row[:2] == ["F1", "GPT-4.1-mini"]
         ]
         head, row = found[0]
-        assert row[2:-1] == [""] * (len(row) - 3)  # nothing in a column of ours
-        columns[row[-1]] = head[-1]
+        columns |= {value: name for name, value in zip(head[2:], row[2:], strict=True) if value}
     assert columns == {
         "0.5373": "published: paper's judge",
         "0.2970": "published: leaderboard's matcher",
     }
     assert "0.2970" not in made(2, f"m={task1}", "--data", root, code=0).stdout
     assert "0.5373" not in made(3, f"m={task1}", "--data", root, code=0).stdout
+
+
+def test_only_the_row_of_table_3_that_the_leaderboard_has_is_by_its_matcher(
+    task1: Path, root: Path
+) -> None:
+    rows = cells(made(3, f"m={task1}", "--data", root, "--markdown", code=0).stdout)
+    head = next(row for row in rows if row[0] == "figure")
+    board, other = (head.index(f"published: {s}") for s in (BOARD_MATCHER, NOT_STATED))
+    theirs = [row for row in rows if row[0] in ("precision", "recall", "F1") and row[1] != "m"]
+    assert len(theirs) == 24
+    for row in theirs:
+        by_board = row[1] == "GPT-4.1-mini"
+        assert (bool(row[board]), bool(row[other])) == (by_board, not by_board)
+    found = as_json(3, f"m={task1}", "--data", root)["published"]["scales"]
+    assert found["GPT-4.1-mini"]["f1"] == BOARD_MATCHER
+    assert found["Mem0"]["f1"] == NOT_STATED
 
 
 def test_published_rows_follow_ours_in_the_papers_order(task1: Path, root: Path) -> None:
@@ -209,7 +224,8 @@ def test_csv_has_one_line_per_figure_and_a_column_of_published_ones(
     theirs = [row for row in rows if row["state"] == "published"]
     assert [row["published"] for row in mine] == ["", "", ""]
     assert [row["mean"] for row in theirs] == [""] * 24
-    assert {row["published_scale"] for row in theirs} == {"leaderboard's matcher"}
+    by_board = {row["system"] for row in theirs if row["published_scale"] == BOARD_MATCHER}
+    assert by_board == {"GPT-4.1-mini"}
     assert len(rows) == 27
     assert mine[1]["mean"] == "0.5"
 
