@@ -141,28 +141,6 @@ def test_what_cannot_be_parsed_is_exit_2_without_a_traceback(place: Path, mistak
     assert not list(place.glob("**/rows.jsonl")), "a refusal must leave no rows"
 
 
-def test_a_mistake_in_a_real_process(place: Path) -> None:
-    one_line_error(kit.python("-m", "task3.sweep", "--retriever", "bm26", code=2))
-
-
-def test_faulty_data_is_one_line_with_file_and_line(place: Path) -> None:
-    path = place / "release" / "dev" / "task3" / "d4" / "model_input.jsonl"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], "{", *lines[2:]]) + "\n")
-    one_line_error(sweep("--retriever", "bm25"), "model_input.jsonl:3: not valid JSON")
-
-
-def test_nothing_scored_is_one_line_and_exit_2(place: Path) -> None:
-    (place / "dead.py").write_text(
-        "from retrievers import Retriever, RetrieverError\n"
-        "class Dead(Retriever):\n"
-        "    def score(self, query, pool):\n"
-        "        raise RetrieverError('over\\nquota')\n"
-    )
-    result = sweep("--retriever", "dead:Dead", "--out", "run", "--json", "--keep-going")
-    one_line_error(result, "not one of 12 rows could be scored (over quota: 12)")
-
-
 def test_json_prints_exactly_the_summary_file(place: Path) -> None:
     result = sweep(
         "--retriever", "bm25", "--retriever", "constant", "--out", "run", "--json", code=0

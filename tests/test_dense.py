@@ -12,17 +12,15 @@ import pytest
 
 from indexes.embedding_store import VectorBatch
 from indexes.encoder import Role
-from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.options import Strategy
-from recallbed.corpus.pools import PoolSet, build_pools
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
 from retrievers import RunContext, build_retriever
 from retrievers.dense import Dense, MiniLM
-from task3.pool_scoring import PoolKey, Scorer
 from tests.kit import WriteRelease, swept
 from tests.test_encoder import rows_matter
+from tests.test_scoring import pools_of, rows_of
 
 QUERY = "Which drink should I order this morning?"
 TEXTS = [
@@ -68,18 +66,6 @@ class PerPool(MiniLM):
     @property
     def pool_independent(self) -> bool:
         return False
-
-
-def pools_of(
-    release: Path, sizes: Sequence[int], seeds: Sequence[int] = (0,), how: Strategy = "nested"
-) -> PoolSet:
-    return build_pools(load_dataset(release, "dev"), how, sizes, seeds)
-
-
-def rows_of(retriever: Dense, pools: PoolSet) -> list[Any]:
-    places = [PoolKey(*key, query) for key in pools.pools for query in range(len(pools.rows))]
-    scorer = Scorer("x", retriever, pools)
-    return [one.finished.row for task in scorer.tasks(places, 16) for one in scorer.run(task)]
 
 
 # --- scores
@@ -290,9 +276,8 @@ def test_union_scoring_gives_the_rows_of_scoring_pool_by_pool(
     union, single = MiniLM(device="cpu"), PerPool(device="cpu")
     for retriever in (union, single):
         retriever.prepare(sorted({row.query for row in pools.rows}), pools.memories)
-    key = lambda row: (row["distractors"], row["query"], row["pool"])  # noqa: E731
-    found, expected = rows_of(union, pools), rows_of(single, pools)
-    assert sorted(found, key=key) == sorted(expected, key=key)
+    found = rows_of(union, pools)
+    assert found == rows_of(single, pools)
     assert len(found) == 3 * 2 * len(ROWS)
     assert not any(row["error"] for row in found)
 

@@ -10,29 +10,19 @@ import numpy as np
 import pytest
 
 from recallbed.corpus.records import Memory
-from retrievers.base import Retriever
 from retrievers.overlap import Overlap
 from retrievers.rerank.base import Reranked, Reranker, Shortlist
 from task3 import predict, sweep, tune
 from tests import kit
 from tests.kit import WriteRelease, one_line_error
+from tests.test_contract import CountsOccurrences, Unseeded
+
+__all__ = ["Unseeded"]
 
 ROWS = [
     (f"what of {word}", [f"likes {word}", f"has {word} at home", f"sleeps {i}"], i % 3)
     for i, word in enumerate(("tea", "cats", "boats", "novels", "chess", "snow", "maps"))
 ]
-
-
-class CountsOccurrences(Retriever):
-    """Never reads the query: what stood in more pools before is worth more."""
-
-    def __init__(self) -> None:
-        self.seen: Counter[str] = Counter()
-
-    def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        found = [self.seen[memory.text] for memory in pool]
-        self.seen.update(memory.text for memory in pool)
-        return found
 
 
 class CountsForUnions(CountsOccurrences):
@@ -56,14 +46,6 @@ class CountsInItsBatch(Overlap):
     def score_batch(self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]) -> Any:
         seen = Counter(memory.text for pool in pools for memory in pool)
         return [[seen[memory.text] for memory in pool] for pool in pools]
-
-
-class Unseeded(Retriever):
-    def __init__(self) -> None:
-        self.generator = np.random.default_rng(7)
-
-    def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        return self.generator.random(len(pool))
 
 
 class RemembersReranking(Reranker):

@@ -20,7 +20,7 @@ from recallbed.harness.run_folder import encode_scores
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.sweep import app as sweep_app
-from tests.kit import one_line_error, read_lines, run, swept, write_lines
+from tests.kit import assert_equal_runs, one_line_error, read_lines, run, swept, write_lines
 
 NAMES = ("manifest.json", "rows.jsonl", "scores.jsonl", "summary.json")
 ROW = {"query": "q", "retriever": "r", "distractors": 1, "pool": "p", "error": None}
@@ -53,11 +53,6 @@ def data(tmp_path: Path) -> Path:
 
 def sweep(data: Path, out: Path, *names: str, **options: Any) -> None:
     swept(names, data, out=out, **{"ks": (1,), "keep_scores": True, **options})
-
-
-def assert_equal_runs(one: Path, other: Path) -> None:
-    for name in NAMES:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
 # Exact
@@ -120,7 +115,7 @@ def test_cut_both_files_anywhere(data: Path, tmp_path: Path, draw: st.DataObject
     kept = {name: (cut / name).read_bytes() for name in ("rows.jsonl", "scores.jsonl")}
     if kept["scores.jsonl"].count(b"\n") >= kept["rows.jsonl"].count(b"\n"):
         sweep(data, cut, "overlap", "random", on_existing="resume")
-        assert_equal_runs(whole, cut)
+        assert_equal_runs(whole, cut, NAMES)
         return
     with pytest.raises(UserError, match=r"scores\.jsonl: has scores for \d+ of \d+ rows") as caught:
         sweep(data, cut, "overlap", "random", on_existing="resume")
@@ -139,7 +134,7 @@ def test_scores_after_the_last_row_are_truncated(data: Path, tmp_path: Path, tai
         kept = (whole / name).read_bytes().splitlines(keepends=True)[:4]
         (cut / name).write_bytes(b"".join(kept) + more)
     sweep(data, cut, "overlap", on_existing="resume")
-    assert_equal_runs(whole, cut)
+    assert_equal_runs(whole, cut, NAMES)
 
 
 def test_a_crash_between_the_two_writes_of_a_retry_is_repaired(data: Path, tmp_path: Path) -> None:
@@ -154,13 +149,13 @@ def test_a_crash_between_the_two_writes_of_a_retry_is_repaired(data: Path, tmp_p
         del row["check"]
     write_lines(run / "rows.jsonl", rows)
     sweep(data, run, "overlap", retry_failed=True)
-    assert_equal_runs(healthy, run)
+    assert_equal_runs(healthy, run, NAMES)
 
 
 def test_two_workers_keep_the_same(data: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         sweep(data, tmp_path / str(workers), "overlap", "random", workers=workers)
-    assert_equal_runs(tmp_path / "1", tmp_path / "2")
+    assert_equal_runs(tmp_path / "1", tmp_path / "2", NAMES)
 
 
 class Flaky(Overlap):
@@ -182,7 +177,7 @@ def test_rows_tried_again_get_their_scores(data: Path, tmp_path: Path) -> None:
     Flaky.down = False
     sweep(data, run, name, retry_failed=True)
     sweep(data, tmp_path / "healthy", name)
-    assert_equal_runs(tmp_path / "healthy", run)
+    assert_equal_runs(tmp_path / "healthy", run, NAMES)
 
 
 # As a user types it

@@ -17,7 +17,7 @@ from retrievers.base import Retriever
 from task3 import answer, score
 from task3.answer_run import ask, shuffled
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, read_lines, write_lines
+from tests.kit import WriteRelease, assert_equal_runs, one_line_error, read_lines, write_lines
 from tests.scripted_server import (
     Call,
     Raw,
@@ -289,8 +289,8 @@ def test_a_resumed_run_is_the_unbroken_one(
     run(root, server, tmp_path / "run", *more, "--resume", code=0)
     assert len(server.calls) == 2  # the one that was killed, and the last
     run(root, server, tmp_path / "whole", *more, code=0)
-    for name in ("rows.jsonl", "predictions.jsonl", "summary.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    files = ("rows.jsonl", "predictions.jsonl", "summary.json")
+    assert_equal_runs(tmp_path / "run", tmp_path / "whole", files)
 
 
 def test_other_settings_are_refused(root: Path, server: ScriptedServer, tmp_path: Path) -> None:
