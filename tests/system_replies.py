@@ -90,6 +90,7 @@ def answer(call: Call) -> JSON:
         ("PatchDoc" in tools or "Memory" in tools, langmem),
         (bool(tools), mem0_graph),
         ("structured analysis" in last or "memory evolution agent" in last, a_mem),
+        (any(phrase in last for phrase in A_MEM_PAPER), a_mem_paper),
         (bool(schema_name(call)), partial(graphiti, schema_name(call))),
         (any(phrase in whole for phrase in MEMORYOS), memoryos),
         ("memory list" in last, memos),
@@ -322,7 +323,7 @@ def a_mem(whole: str, last: str, tools: set[str]) -> JSON:
     if "memory evolution agent" not in last:
         return {"keywords": ["things"], "context": "Things they have.", "tags": ["personal"]}
     neighbours = re.findall(r"memory_id:(\S+)", last)
-    new = last.partition("content:")[2].partition("keywords:")[0]
+    new = re.split("content:", last, flags=re.I)[1].partition("eywords:")[0]
     changes = "bicycle" in new
     return {
         "should_evolve": changes,
@@ -332,3 +333,20 @@ def a_mem(whole: str, last: str, tools: set[str]) -> JSON:
         "new_context_neighborhood": ["Things."] * len(neighbours),
         "new_tags_neighborhood": [["things"]] * len(neighbours),
     }
+
+
+# A-Mem, its authors' source: sections of text
+
+A_MEM_PAPER = ("KEYWORDS: keyword1", "CONNECTIONS: 0, 2, 3", "NEIGHBOR 0:")
+
+
+def a_mem_paper(whole: str, last: str, tools: set[str]) -> JSON:
+    """The decision is asked for as in the package, whose answer is understood here too."""
+    if "KEYWORDS: keyword1" in last:
+        return "KEYWORDS: things, user, talk\nCONTEXT: Things.\nTAGS: personal, life, talk"
+    neighbours = re.findall(r"memory index:(\d+)", last)
+    if "CONNECTIONS: 0, 2, 3" in last:
+        return f"CONNECTIONS: {neighbours[0]}\nTAGS: bicycle, life, talk"
+    return "\n\n".join(
+        f"NEIGHBOR {place}:\nCONTEXT: Things.\nTAGS: things" for place in range(len(neighbours))
+    )

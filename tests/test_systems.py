@@ -6,6 +6,8 @@ They are looked for where `python -m memory_systems.install` puts them. `make sy
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,13 +54,16 @@ runpy.run_path(serve, run_name="__main__")
 CHANGED = ([DOG, GREEN], [DOG, RED], [DOG])
 ADDED = ([DOG, GREEN], [DOG, GREEN, RED], [DOG, GREEN, RED, SOLD])
 TURNS = [[f"{role}: {text}" for role, text in dialogue] for dialogue in DIALOGUES]
+NOTED = (TURNS[0], TURNS[0] + TURNS[1], TURNS[0] + TURNS[1] + TURNS[2])
 LISTED = {
-    "a-mem": (TURNS[0], TURNS[0] + TURNS[1], TURNS[0] + TURNS[1] + TURNS[2]),
+    "a-mem": NOTED,
+    "a-mem-paper": NOTED,
     "mem0": CHANGED,
     "mem0g": CHANGED,
     "mem0-2": (*ADDED[:2], ADDED[1]),
     "memoryos": ADDED,
     "memos": ADDED,
+    "memos-tree": ADDED,
     "evermemos": ADDED,
     "lightmem": (*ADDED[:2], [DOG, GREEN, NO_MORE]),
     "langmem": CHANGED,
@@ -68,6 +73,7 @@ LISTED = {
 ADDS_ONLY = {name for name, after in LISTED.items() if set(after[0]) < set(after[1])}
 CALLS = {
     **{"mem0": 2, "mem0g": 5, "mem0-2": 1, "a-mem": 7, "memoryos": 10, "memos": 1},
+    **{"memos-tree": 1, "a-mem-paper": 9},
     **{"lightmem": 1, "evermemos": 4, "langmem": 1, "graphiti": 4},
 }
 """Calls of the model for the first dialogue."""
@@ -195,3 +201,26 @@ def test_runs_on_different_days_ask_the_same(spec: ExternalSpec, tmp_path: Path)
             worker.ask("search", SearchReply, query="a dog called Pepper", k=3)
             asked.append([json.dumps(call.body, sort_keys=True) for call in server.calls])
     assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("dies_alone", [True, False])
+def test_no_database_outlives_its_worker(dies_alone: bool, tmp_path: Path) -> None:
+    spec = EXTERNAL["memos-tree"]
+    if installed(spec) is None:
+        pytest.skip("memos-tree is not installed: python -m memory_systems.install memos-tree")
+
+    def servers() -> list[str]:
+        words = ("ps", "-A", "-ww", "-o", "args=")
+        lines = subprocess.check_output(words, text=True, errors="replace").splitlines()
+        return [line for line in lines if f"postgres -D {tmp_path}" in line]
+
+    with started(spec, tmp_path) as (worker, server):
+        open_store(worker, server, spec, tmp_path / "store")
+        assert len(servers()) == 1
+        if dies_alone:
+            worker._process.kill()
+            worker._process.wait()
+        else:
+            worker.kill()
+        while servers():  # else the test runs into its time limit
+            time.sleep(0.01)

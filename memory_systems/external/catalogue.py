@@ -22,6 +22,7 @@ class Source:
 class ExternalSpec:
     """One system. `worker` is a file of workers/, `package` the distribution that is measured.
 
+    A system that is run from its source has no `package`.
     `pins` is the name of a file of pins/: every distribution of the environment with its version.
     `settings` are passed to the worker, which serves several systems.
     """
@@ -72,6 +73,15 @@ _LISTED = (
     ),
     ExternalSpec("a-mem", "A-Mem: linked notes of turns", "MIT", "a_mem.py", "a-mem", "a-mem.txt"),
     ExternalSpec(
+        "a-mem-paper",
+        "A-Mem as its authors published it",
+        "MIT",
+        "a_mem_paper.py",
+        "",
+        "a-mem-paper.txt",
+        source=Source("WujiangXu/A-mem", "0c8039f28fdcc08189a23c07a3437d9d2482f9c2"),
+    ),
+    ExternalSpec(
         "lightmem",
         "LightMem: facts, with an update after each dialogue",
         "MIT",
@@ -90,6 +100,14 @@ _LISTED = (
     ),
     ExternalSpec(
         "memos", "MemOS: general text memory", "Apache-2.0", "memos.py", "MemoryOS", "memos.txt"
+    ),
+    ExternalSpec(
+        "memos-tree",
+        "MemOS: tree text memory in PostgreSQL",
+        "Apache-2.0, PostgreSQL and LGPL-3.0",
+        "memos_tree.py",
+        "MemoryOS",
+        "memos.txt",
     ),
     ExternalSpec(
         "evermemos",
