@@ -49,7 +49,7 @@ SYSTEMS = mem0 mem0-2 a-mem memoryos memos langmem graphiti
 SYSTEMS += $(if $(shell python3.12 -V 2>/dev/null),evermemos)
 # Those that are run from their source: make systems SOURCES=FOLDER, with clones named as the systems.
 SOURCES ?=
-CLONES = $(if $(SOURCES),$(wildcard $(addprefix $(SOURCES)/,lightmem)))
+CLONES = $(if $(SOURCES),$(wildcard $(addprefix $(SOURCES)/,lightmem a-mem-paper)))
 systems: $(VENV)/.test
 	set -e; for name in $(SYSTEMS); do $(VENV)/bin/python -m memory_systems.install $$name --if-missing; done
 	set -e; for clone in $(CLONES); do $(VENV)/bin/python -m memory_systems.install \
