@@ -6,6 +6,7 @@ Its server's application runs in this process and is asked without a socket.
 import asyncio
 import importlib
 import os
+import re
 import shutil
 import sys
 from datetime import datetime
@@ -111,7 +112,7 @@ class EverMemOSWorker:
         )
 
     def load(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"ids": self.runner.run(self._load([item["text"] for item in items]))}
+        return {"ids": self.runner.run(self._load([plain(item["text"]) for item in items]))}
 
     async def _load(self, texts: list[str]) -> list[str]:
         """Write each text as an episode with one fact: its search starts from episodes."""
@@ -232,6 +233,11 @@ class EverMemOSWorker:
         if reply.is_error:
             raise RuntimeError(f"{operation}: {reply.text}")
         return reply.json()["data"]
+
+
+def plain(text: str) -> str:
+    """Return the text with a space where its Markdown would be read as a title or an entry's end."""
+    return re.sub(r"^(?=###\s)|(?<=<!--)(?= /entry:)", " ", text, flags=re.MULTILINE)
 
 
 serve(EverMemOSWorker(), system="evermemos", version=version("everos"))
