@@ -14,10 +14,11 @@ from memory_systems.external.environments import installed
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.worker_process import WorkerProcess
 from memory_systems.store import MemoryStore
-from tests.kit import one_line_error
+from tests.kit import one_line_error, rows_of
 from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 from tests.system_replies import DIALOGUES, answer
-from tests.test_external_runs import kept, model, release, rows, run
+from tests.test_external_runs import kept, model, run
+from tests.test_task1_run import release
 
 pytestmark = [pytest.mark.slow, pytest.mark.systems]
 SAID = [[text for role, text in dialogue if role == "user"] for dialogue in DIALOGUES]
@@ -52,7 +53,7 @@ def test_rows_in_flight_and_kills_change_nothing(
 ) -> None:
     """In the second run all workers are killed in the middle of a dialogue, once."""
     run(*own(name, tmp_path, "unbroken", server), "--in-flight", 1, code=0)
-    unbroken = rows(tmp_path / "unbroken")
+    unbroken = rows_of(tmp_path / "unbroken")
     assert [row["error"] for row in unbroken] == [None] * len(TEXTS)
     found = [item["value"] for row in unbroken for item in row["result"]["memory_items"]]
     assert any("Pepper" in text for text in found)
@@ -73,7 +74,7 @@ def test_rows_in_flight_and_kills_change_nothing(
     server.choose = kills
     words = own(name, tmp_path, "killed", server)
     run(*words, "--in-flight", 2)
-    failed = [row["error"] for row in rows(tmp_path / "killed") if row["error"]]
+    failed = [row["error"] for row in rows_of(tmp_path / "killed") if row["error"]]
     assert failed
     assert all(error.startswith("the worker was ended by SIGKILL") for error in failed)
     server.choose = lambda call: "perfect"
@@ -91,7 +92,7 @@ def test_a_run_that_is_killed_in_a_dialogue_and_resumed(
     words = own(name, tmp_path, "killed", server)
     moment = 2 * calls // 3
     kill_when(server, lambda _: len(server.calls) >= moment, "task1.run", *words, "--in-flight", 1)
-    assert len(rows(tmp_path / "killed")) < len(TEXTS)
+    assert len(rows_of(tmp_path / "killed")) < len(TEXTS)
     assert list(tmp_path.glob("killed/*.files/**/live"))
     run(*words, "--resume", code=0)
     assert kept(tmp_path / "killed") == kept(tmp_path / "unbroken")
@@ -105,7 +106,7 @@ def test_with_every_call_failing_nothing_is_stored(
     server.choose = lambda call: "status 400"
     done = run(*own(name, tmp_path, "failing", server, TEXTS[:1]))
     assert "not one of 1 rows could be done" in one_line_error(done, after_notes=True)
-    [row] = rows(tmp_path / "failing")
+    [row] = rows_of(tmp_path / "failing")
     assert row["error"].startswith("bad request")
     store = MemoryStore(tmp_path / "failing" / "memory.sqlite")
     assert [memory for user in store.users() for memory in store.memories(user)] == []

@@ -236,7 +236,7 @@ class EverMemOSWorker:
 
 
 def plain(text: str) -> str:
-    """Return the text with a space where its Markdown would be read as a title or an entry's end."""
+    """Return the text with a space where its Markdown is read as a title or an entry's end."""
     return re.sub(r"^(?=###\s)|(?<=<!--)(?= /entry:)", " ", text, flags=re.MULTILINE)
 
 
