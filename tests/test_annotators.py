@@ -16,6 +16,7 @@ from memory_scoring.annotators import app as annotators_app
 from memory_scoring.annotators import compare_annotators, pair_memories
 from recallbed.corpus.records import MemoryItem
 from tests.kit import one_line_error, run, run_json, write_lines
+from tests.literal_runs import write_memory_run, write_pair_verdicts, write_sessions
 
 agreement = partial(run, agreement_app)
 annotators = partial(run, annotators_app)
@@ -111,6 +112,27 @@ def test_f1_of_pairs_by_hand(tmp_path: Path) -> None:
     empty = file_of(tmp_path / "c", [[], []])
     nothing = run_json(agreement_app, empty, empty, "--scale", "pairs")["measures"]["pair_f1"]
     assert nothing["reason"] == "neither rater accepts a pair"
+
+
+@pytest.mark.parametrize("task", ["task1", "task2"])
+def test_pair_verdicts_of_judge_runs_are_compared(task: str, tmp_path: Path) -> None:
+    """Two judges of one run, row by row; of 3 and 2 pairs one is in both."""
+    texts = {name: ["tea", "a lamp"] for name in "abc"}
+    root = write_sessions(tmp_path / "release", texts, task)
+    answers = write_memory_run(tmp_path / "run", root, texts, task)
+    one = {"a": ((0, 0), (1, 1)), "b": ((0, 1),), "c": "no reply"}
+    two = {"a": ((0, 0),), "b": ((1, 0),), "c": ()}
+    rows = [
+        write_pair_verdicts(tmp_path / name, answers, verdicts) / "rows.jsonl"
+        for name, verdicts in (("one", one), ("two", two))
+    ]
+    words = ("--field", "result.verdict", "--scale", "pairs")
+    found = run_json(agreement_app, *rows, *words)
+    assert found["pairs"] == {"in_both": 1, "a": 3, "b": 2}
+    assert found["measures"]["pair_f1"]["value"] == pytest.approx(2 / 5)
+    assert found["a"]["unjudged"] == {"no reply": 1}
+    three = run_json(agreement_app, rows[0], rows[1], rows[1], *words)
+    assert (three["n"], three["alignment"]["not"]["count"]) == (2, 2)
 
 
 # Three raters
