@@ -638,3 +638,17 @@ def test_a_failure_that_a_system_swallows_changes_nothing(tmp_path: Path) -> Non
         assert system.take_usage().calls == 1
         system.close()
         model.close()
+
+
+def test_a_model_that_hangs_is_the_cause_though_the_worker_is_ended_first(tmp_path: Path) -> None:
+    worker = tmp_path / "swallows.py"
+    worker.write_text(SWALLOWS, encoding="utf-8")
+    with scripted_server(lambda call: "x", "hang") as server:
+        model = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=8.0)
+        system = CustomSystem(SystemContext(BM25(), model), str(worker), seconds=4.0)
+        system.open("ann")
+        with pytest.raises(SystemFailure, match="timeout"):
+            system.ingest([Turn("user", "hello")])
+        assert system.memories() == []
+        system.close()
+        model.close()
