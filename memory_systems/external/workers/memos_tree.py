@@ -68,7 +68,15 @@ class Postgres:
             os.mkdir(folder, 0o700)
             if os.geteuid() == 0:
                 os.chown(folder, NOBODY, NOBODY)
-            self._begin("initdb", f"--username={USER}", *INITDB).wait()
+            made = subprocess.run(
+                self._command("initdb", f"--username={USER}", *INITDB),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                preexec_fn=as_server,
+            )
+            if made.returncode:
+                told = made.stderr.decode("utf-8", "replace").splitlines()
+                raise RuntimeError(f"PostgreSQL cannot make its files: {' '.join(told)}")
         if os.path.isdir("/proc/self/fd"):
             # A folder by its descriptor, since the path of a socket has at most 107 bytes.
             self.descriptor = os.open(folder, os.O_RDONLY)
@@ -79,7 +87,9 @@ class Postgres:
         import psycopg2
 
         settings = [word for key, value in SERVER.items() for word in ("-c", f"{key}={value}")]
-        self.process = self._begin("postgres", *settings)
+        self.process = subprocess.Popen(
+            self._command("postgres", *settings), stdout=sys.stderr, preexec_fn=as_server
+        )
         deadline = clock.monotonic() + SECONDS_TO_START
         while True:
             try:
@@ -103,11 +113,8 @@ class Postgres:
         """The arguments of a connection."""
         return {"host": self.host, "port": 5432, "user": USER, "password": "", "dbname": "postgres"}
 
-    def _begin(self, program: str, *words: str) -> subprocess.Popen[bytes]:
-        path = os.path.join(self.programs, program)
-        return subprocess.Popen(
-            [path, "-D", self.folder, *words], stdout=sys.stderr, preexec_fn=as_server
-        )
+    def _command(self, program: str, *words: str) -> list[str]:
+        return [os.path.join(self.programs, program), "-D", self.folder, *words]
 
 
 def as_server() -> None:
