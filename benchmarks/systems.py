@@ -245,7 +245,7 @@ def measured(system: str, task: str, out: Path) -> Row:
 
 def found_in(system: str, search: str, out: Path, data: Path | None) -> Found | None:
     """Return what the run found; None for a system that does not search."""
-    retrieval = score_answered(read_answered(out, data, "dev")).retrieval
+    retrieval = score_answered(read_answered([out], data, "dev")).retrieval
     if retrieval is None or retrieval.not_searched == retrieval.questions:
         return None
     recall = {k: one.mean for k, one in retrieval.recall.items() if one}

@@ -1,4 +1,4 @@
-"""Runs of the external systems that are installed, against a scripted model.
+"""Runs of the external systems that are installed, against a scripted model and one that is real.
 
 They are looked for where `python -m memory_systems.install` puts them. `make systems` installs all.
 """
@@ -14,9 +14,12 @@ from memory_systems.external.environments import installed
 from memory_systems.external.pool import WorkerPool
 from memory_systems.external.worker_process import WorkerProcess
 from memory_systems.store import MemoryStore
-from tests.kit import one_line_error, rows_of
+from task4.run import app as task4
+from tests import kit
+from tests.kit import one_line_error, rows_of, write_lines
 from tests.scripted_server import Call, ScriptedServer, kill_when, scripted_server
 from tests.system_replies import DIALOGUES, answer
+from tests.test_chat_local import needs_model
 from tests.test_external_runs import kept, model, run
 from tests.test_task1_run import release
 
@@ -110,3 +113,26 @@ def test_with_every_call_failing_nothing_is_stored(
     assert row["error"].startswith("bad request")
     store = MemoryStore(tmp_path / "failing" / "memory.sqlite")
     assert [memory for user in store.users() for memory in store.memories(user)] == []
+
+
+@needs_model
+def test_a_row_with_a_small_model_on_this_machine(tmp_path: Path) -> None:
+    """Its grammar keeps to A-Mem's schemas, so a note is stored, found and shown for the answer."""
+    if installed(EXTERNAL["a-mem"]) is None:
+        pytest.skip("a-mem is not installed: python -m memory_systems.install a-mem")
+    queries = [{"query_id": "q", "query": "What is the name of my dog?"}]
+    turns = [{"role": "user", "text": "my dog is called Pepper"}]
+    asked = {"queries": queries, "audit_context": {"conversation": turns}}
+    row = {"benchmark_id": "r", "session_id": "s", "input": asked}
+    write_lines(tmp_path / "data" / "dev" / "task4_ability1" / "model_input.jsonl", [row])
+    words = ("--system", "a-mem", "--retriever", "own", "--chat-model", "local:smollm2")
+    files = ("--data", tmp_path / "data", "--replies", tmp_path / "replies.sqlite")
+    kit.run(task4, *words, *files, "--temperature", 0, "--out", tmp_path / "run", code=0)
+    [done] = rows_of(tmp_path / "run")
+    assert (done["error"], done["calls"]) == (None, 2)
+    assert [item["value"] for item in done["result"]["memory_items"]] == [
+        "user: my dog is called Pepper"
+    ]
+    [response] = done["result"]["responses"]
+    assert [position for position, _ in response["hits"]] == [0]
+    assert response["answer"]

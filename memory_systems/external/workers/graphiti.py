@@ -115,9 +115,13 @@ class GraphitiWorker:
         return {"memories": [{"id": edge.uuid, "text": edge.fact} for edge in edges]}
 
     def search(self, query: str, k: int) -> dict[str, Any]:
-        edges = self._edges()
-        passed = sum(not is_current(edge) for edge in edges)
-        found = wait(self.graph.search(query, group_ids=[GROUP], num_results=k + passed))
+        from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
+
+        passed = sum(not is_current(edge) for edge in self._edges())
+        config = EDGE_HYBRID_SEARCH_RRF.model_copy(deep=True)
+        config.limit = k + passed
+        config.edge_config.sim_min_score = -1.0  # by default 0.6, for embeddings of OpenAI
+        found = wait(self.graph.search_(query, config, [GROUP])).edges
         current = [edge for edge in found if is_current(edge)][:k]
         return {
             "hits": [
