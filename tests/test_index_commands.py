@@ -38,7 +38,7 @@ def search(*words: str, code: int = 0) -> Any:
     return run(search_app, *words, code=code)
 
 
-@pytest.mark.parametrize("kind", ["auto", "hnsw", "bm25s", "milvus"])
+@pytest.mark.parametrize("kind", ["auto", "bm25s", "milvus"])
 def test_what_is_built_is_found_by_another_process(place: Path, kind: str) -> None:
     build("--out", "store", "--kind", kind)
     words = ("store", "bees in the attic", "-k", "2", "--json")
