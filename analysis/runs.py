@@ -65,6 +65,12 @@ class Run:
 def read_run(path: Path) -> Run:
     """Return the run in `path`; raise UserError if there is none, or it has no rows."""
     manifest = read_manifest(path)
+    prints = manifest["fingerprint"]
+    if "retrievers" not in prints and ("task" in prints or "answer" in prints):
+        raise UserError(
+            f"{path}: not a run of recallbed sweep."
+            " Of other runs, recallbed export --what predictions writes the predictions"
+        )
     for new, old in _FORMER_KEYS.items():
         if old in manifest:
             manifest.setdefault(new, manifest.pop(old))

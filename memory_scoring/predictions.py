@@ -25,7 +25,9 @@ from recallbed.corpus.predictions import (
 )
 from recallbed.corpus.records import MemoryItem, Task1Row, Task2Row
 from recallbed.corpus.stream import Track
+from recallbed.errors import UserError
 from recallbed.harness.input_text import clean_text
+from recallbed.harness.run_folder import MANIFEST, read_manifest
 
 Items = tuple[MemoryItem, ...]
 KEYS = ("memory_items",)
@@ -142,8 +144,13 @@ def read_predicted_sessions(
 ) -> PredictedSessions[R]:
     """Read a split with its references and what `source`, a file or a run folder, predicts.
 
-    Raise DataError for faulty data or a split without references, and as `match_sessions` does.
+    Raise DataError for faulty data or a split without references, UserError for a run of another
+    task, and as `match_sessions` does.
     """
+    if (source / MANIFEST).exists():
+        task = read_manifest(source)["fingerprint"].get("task", track.name)
+        if task != track.name:
+            raise UserError(f"{source}: a run of {task}, not of {track.name}")
     return match_sessions(read_inputs(data, split, track, with_gold=True), source, keys)
 
 

@@ -29,7 +29,8 @@ class TaskOptions:
         typer.Option(
             metavar="NAME",
             help="{memory_systems}; extractive (tasks 1 and 4), copy or replace (task 2); one that"
-            " recallbed install-system lists; or your own as package.module:Class.",
+            " recallbed install-system lists, which can also search itself (--retriever own); or"
+            " your own as package.module:Class.",
         ),
     ]
     system_set: Annotated[

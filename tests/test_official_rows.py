@@ -348,6 +348,16 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     one_line_error(run(export_app, tmp_path, "--what", "predictions", "--out", "x"), "manifest")
 
 
+def test_runs_of_another_kind_are_one_line(tmp_path: Path) -> None:
+    one, four = run_of("task1", tmp_path / "one"), run_of("task4", tmp_path / "four")
+    for what in ("trec", "pools"):
+        words = (one, "--what", what, "--out", tmp_path / "x")
+        one_line_error(run(export_app, *words), f"{one}: not a run of recallbed sweep")
+    one_line_error(run(score_task2, one), f"{one}: a run of task1, not of task2")
+    words = (four, "--predictions", ABILITIES[0])
+    one_line_error(run(validate_app, *words), f"{four}: has no official rows of {ABILITIES[0]}")
+
+
 def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
     path = run_of("task1", tmp_path / "run")
     lines = (path / "rows.jsonl").read_bytes().splitlines(keepends=True)

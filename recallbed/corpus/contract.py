@@ -85,8 +85,8 @@ def check_format(
 ) -> FormatReport:
     """Check a file, or a run folder's predictions.jsonl, against the rows of `track` in a split.
 
-    `limit` asks for the first rows only. Raise UserError for an unknown track, and DataError for
-    faulty data and a file that cannot be read at all.
+    `limit` asks for the first rows only. Raise UserError for an unknown track and a folder without
+    official rows of it, and DataError for faulty data and a file that cannot be read at all.
     """
     known = track_called(track)
     if known is None:
@@ -94,6 +94,11 @@ def check_format(
     inputs = read_inputs(data, split, known, limit)
     task = track.partition("/")[0].partition("_")[0]
     path = source / PREDICTIONS if source.is_dir() else source
+    if source.is_dir() and (task == "task4" or not path.exists()):
+        raise UserError(
+            f"{source}: has no official rows of {track}."
+            " Pass a file that recallbed export --what predictions writes"
+        )
     report = FormatReport(path, track)
     first: dict[str, int] = {}
 
