@@ -280,7 +280,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def shown(cell: object) -> str:
     if isinstance(cell, float):
-        return f"{cell:,.0f}" if cell >= 100 else f"{cell:.1f}"
+        return f"{cell:,.0f}" if cell >= 100 else f"{cell:.1f}" if cell >= 1 else f"{cell:.2g}"
     return str(cell)
 
 

@@ -275,7 +275,9 @@ def lightmem(whole: str, last: str, tools: set[str]) -> JSON:
     """A fact that is like an earlier one is a reason to delete that."""
     if "Target memory:" in last:
         target, _, new = last.partition("Candidate memories:")
-        return {"action": "delete" if RED in target and NO_MORE in new else "ignore"}
+        pairs = [(NO_MORE, RED), *OUTDATES.items()]
+        stale = any(old in target and fact in new for fact, old in pairs)
+        return {"action": "delete" if stale else "ignore"}
     found = []
     for number, said in re.findall(r"\] (\d+)\.user: (.*)", last):
         new = [*facts(said), *([NO_MORE] * sold(said))]
@@ -303,7 +305,7 @@ def evermemos(whole: str, last: str, tools: set[str]) -> JSON:
     if '"boundaries"' in last:
         return {"reasoning": "one topic", "boundaries": [], "should_wait": False}
     if '"atomic_facts"' in last:
-        found = [fact for fact in (DOG, GREEN, RED, SOLD) if fact in last]
+        found = [fact for fact in (*KNOWN, SOLD) if fact in last]
         return {"atomic_facts": {"time": "January 1, 2025", "atomic_fact": found}}
     if "【Conversation Records】" in last:
         said = last.partition("【Conversation Records】")[2].partition("【Task】")[0]
