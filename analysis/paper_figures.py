@@ -194,7 +194,7 @@ def paper_figures(number: int, words: Sequence[str], data: Path | None) -> Paper
     from analysis.verdict_runs import no_such_answers, read_verdict_run
 
     if number not in COLUMNS:
-        raise UserError(f"{number}: not a table that can be made. Choose 2, 3 or 4")
+        raise UserError(f"there is no table {number}. Choose 2, 3 or 4")
     figures = PaperFigures(number)
     tasks = {column.task for column in figures.columns}
     runs: list[tuple[str | None, FinishedRun]] = []

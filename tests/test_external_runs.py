@@ -98,7 +98,7 @@ def test_faults_are_counted_by_cause(tmp_path: Path) -> None:
         "the worker ended with code 1 during ingest": 2,
         "the system raised KeyError": 1,
         "the worker was ended by SIGKILL during ingest": 1,
-        "the worker wrote something else than a reply": 1,
+        "the worker wrote something other than a reply": 1,
     }
     assert "the system raised KeyError (reason: 'no such note')" in " ".join(shown.split())
     [row] = [row for row in rows_of(out) if row["error"] is None]

@@ -86,8 +86,8 @@ def test_operations_are_differences() -> None:
     [
         ("exit 1", "the worker ended with code 1 during ingest"),
         ("kill itself", "the worker was ended by SIGKILL during ingest"),
-        ("write garbage", "the worker wrote something else than a reply"),
-        ("reply twice", "the worker wrote something else than a reply"),
+        ("write garbage", "the worker wrote something other than a reply"),
+        ("reply twice", "the worker wrote something other than a reply"),
         ("flood", "the worker flooded stderr"),
         ("long line", "the worker's reply is too long"),
         ("raise error", "the system raised KeyError (reason: 'no such note')"),

@@ -116,8 +116,8 @@ def test_a_store_outlives_its_worker(tmp_path: Path) -> None:
     [
         ("exit 1", "the worker ended with code 1 during ingest"),
         ("kill itself", "the worker was ended by SIGKILL during ingest"),
-        ("write garbage", "the worker wrote something else than a reply"),
-        ("reply twice", "the worker wrote something else than a reply"),
+        ("write garbage", "the worker wrote something other than a reply"),
+        ("reply twice", "the worker wrote something other than a reply"),
         ("flood", "the worker flooded stderr (reason: during ingest)"),
         ("long line", "the worker's reply is too long (reason: to ingest)"),
     ],

@@ -130,7 +130,7 @@ class WorkerProcess:
         try:
             answer = self._object(self._exchange(line, self.limits.seconds, op), f"reply to {op}")
             if answer.get("id") != self._number:
-                raise self._lost("the worker wrote something else than a reply", f"after {op}")
+                raise self._lost("the worker wrote something other than a reply", f"after {op}")
             refused = answer.get("refused")
             self.refused += map(str, refused) if isinstance(refused, list) else ()
             error = answer.get("error")
@@ -245,7 +245,7 @@ class WorkerProcess:
             found = None
         if not isinstance(found, dict):
             shown = _line(line[:200].decode("utf-8", "replace"))
-            raise self._lost("the worker wrote something else than a reply", f"{what}: {shown}")
+            raise self._lost("the worker wrote something other than a reply", f"{what}: {shown}")
         return found
 
     def _checked(self, model: type[M], value: JSON, what: str) -> M:
