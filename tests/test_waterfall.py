@@ -257,6 +257,8 @@ def test_a_real_run_and_its_verdicts_add_up(tmp_path: Path) -> None:
         )
     result = shown(out, "--verdicts", judged, code=0)
     assert "The embedded sample" in result.stderr
+    missing = tmp_path / "missing"
+    one_line_error(shown(out, "--data", missing), f"--data {missing}: no such folder")
     responses = [one for row in kit.rows_of(out) for one in row["result"]["responses"]]
     for one in responses:
         assert len(one.get("hits_left_out", [])) == one["left_out"] < len(one["hits"])

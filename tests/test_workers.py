@@ -14,13 +14,11 @@ from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.pools import build_pools
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
-from recallbed.harness.configurations import parse_configurations
 from retrievers import Retriever, RetrieverError
 from retrievers.overlap import Overlap
 from task3.pool_scoring import PoolKey, Scorer, run_tasks
-from task3.sweep_run import run_sweep
 from tests import kit
-from tests.kit import WriteRelease, one_line_error, sweep_config
+from tests.kit import WriteRelease, one_line_error, swept
 
 SUBJECTS = ["tea", "绿茶", "the sea", "chess", "la montaña", "old maps", "snow", "jazz"]
 
@@ -38,15 +36,14 @@ def release(write_release: WriteRelease) -> Path:
 
 def sweep(release: Path, out: Path, retriever: str, workers: int, *settings: str) -> bytes:
     """The bytes of rows.jsonl of a finished sweep in this process and its workers."""
-    run_sweep(
-        sweep_config(
-            configurations=parse_configurations([f"x={retriever}"], settings),
-            data=release,
-            distractors=(2, 10, 25),
-            pool_seeds=(0, 1),
-            workers=workers,
-            out=out,
-        )
+    swept(
+        [f"x={retriever}"],
+        release,
+        settings=settings,
+        distractors=(2, 10, 25),
+        pool_seeds=(0, 1),
+        workers=workers,
+        out=out,
     )
     return (out / "rows.jsonl").read_bytes()
 

@@ -258,6 +258,9 @@ def _output(
     if process.returncode:
         told = [line.strip() for line in lines if line.strip()]
         errors = [line for line in told if line.startswith(("ERROR", "fatal"))] or told
+        none = any("(from versions: none)" in line for line in told)
+        if none and any("connection broken" in line for line in told):  # pip's error misleads
+            errors = ["the package registry cannot be reached"]
         raise UserError(f"{fault} ({errors[-1][:_SHOWN]})" if errors else fault)
     return "".join(lines)
 

@@ -110,7 +110,9 @@ class EverMemOSWorker:
         )
 
     def load(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"ids": self.runner.run(self._load([plain(item["text"]) for item in items]))}
+        return {
+            "ids": self.runner.run(self._load([without_headings(item["text"]) for item in items]))
+        }
 
     async def _load(self, texts: list[str]) -> list[str]:
         """Write each text as an episode with one fact: its search starts from episodes."""
@@ -233,7 +235,7 @@ class EverMemOSWorker:
         return reply.json()["data"]
 
 
-def plain(text: str) -> str:
+def without_headings(text: str) -> str:
     """Return the text with a space where its Markdown is read as a title or an entry's end."""
     return re.sub(r"^(?=###\s)|(?<=<!--)(?= /entry:)", " ", text, flags=re.MULTILINE)
 
