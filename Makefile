@@ -4,7 +4,7 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test test-docs quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
+.PHONY: sweep test test-large test-docs quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -13,10 +13,17 @@ sweep: $(VENV)/.base
 # By file, in the order that tests/conftest.py gives.
 TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 
-# All tests, on the real MiniLM weights: two files at a time, each on one thread.
-# Left to others: the commands of the documentation (test-docs), installed systems (systems-ci).
+# The tests, on the real MiniLM weights: two files at a time, each on one thread. Left to others:
+# a language model and published figures (test-large), the commands of the documentation
+# (test-docs), installed systems (systems-ci).
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m 'not docs and not systems'
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
+		-m 'not large and not docs and not systems'
+
+# What takes long: SmolLM2 on this machine, and published figures reproduced on AlpsBench's data.
+test-large: $(VENV)/.test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m large \
+		tests/test_chat_local.py tests/test_published.py tests/test_task1_score.py
 
 # The commands of README.md and docs/ that are not slow, page by page.
 test-docs: $(VENV)/.test

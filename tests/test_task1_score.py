@@ -424,6 +424,7 @@ def recorded(alpsbench: Path) -> Path:
     return folder
 
 
+@pytest.mark.large
 @pytest.mark.slow
 def test_match_equals_the_leaderboard(alpsbench: Path, recorded: Path) -> None:
     """All seven models within 0.04 and in the same order wherever published F1 differ by 0.02."""

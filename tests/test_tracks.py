@@ -642,7 +642,7 @@ def test_memory_holds_a_row_and_not_the_file(tmp_path: Path, name: str) -> None:
         size = sum((place / file).stat().st_size for file in (INPUT, REFERENCE))
         return size, peak_bytes(tmp_path, name)
 
-    (small, low), (large, high) = measure(20), measure(100)
+    (small, low), (large, high) = measure(10), measure(50)
     # What stays is an id and a line number a row. A row itself takes more than its text in a file.
     assert high - low < 0.3 * (large - small)
 
