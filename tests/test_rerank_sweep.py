@@ -71,7 +71,7 @@ def same_bytes(one: Path, other: Path) -> bool:
 def test_a_perfect_reader_reaches_exactly_the_first_stages_recall_at_its_depth(
     alpsbench: Path, tmp_path: Path
 ) -> None:
-    rows = gather(alpsbench, "dev", "released", (100,), (0,), 12).pools.rows
+    rows = gather(alpsbench, "dev", "released", (100,), (0,), 8).pools.rows
     golds = {harmless_line(row.query): harmless_line(row.gold_memory.text) for row in rows}
     with scripted_server(reader(lambda query, text: float(golds[query] == text))) as server:
         outcome = swept(
@@ -81,11 +81,11 @@ def test_a_perfect_reader_reaches_exactly_the_first_stages_recall_at_its_depth(
             pools="released",
             distractors=(100,),
             ks=(1, 20),
-            limit=12,
+            limit=8,
             out=tmp_path / "run",
             chat=ChatOptions(base_url=server.url, replies="none"),
         )
-        assert len(server.calls) == 12
+        assert len(server.calls) == 8
     minilm, llm = outcome.summary["cells"]
     ceiling = minilm["recall"]["20"]["mean"]
     assert llm["recall"]["1"]["mean"] == ceiling > minilm["recall"]["1"]["mean"]

@@ -118,9 +118,9 @@ def test_every_system_reads_real_dialogues(
     out = tmp_path / "run"
     words = options(system, alpsbench, out)
     asking = chat(server, tmp_path / "replies.sqlite")
-    printed = kit.run_json(app, *words, "--limit", 20, *asking)
+    printed = kit.run_json(app, *words, "--limit", 10, *asking)
     rows, predicted = rows_of(out), predictions_of(out)
-    asked = list(read_inputs(alpsbench, "dev", track("task1"), 20).rows)
+    asked = list(read_inputs(alpsbench, "dev", track("task1"), 10).rows)
     assert [row["item"] for row in rows] == [row["benchmark_id"] for row in predicted] == asked
     assert not any(row["error"] for row in rows)
     store = MemoryStore(out / "memory.sqlite")
@@ -134,11 +134,11 @@ def test_every_system_reads_real_dialogues(
         if system != "none":  # which has no store
             assert [entry.operation for entry in store.history(row["item"])] == done
     summary = summary_of(out)
-    assert summary["rows"] == {"attempted": 20, "done": 20, "failed": {}, "reasons": {}}
+    assert summary["rows"] == {"attempted": 10, "done": 10, "failed": {}, "reasons": {}}
     assert summary["memories"] == sum(len(row["memory_items"]) for row in predicted)
     assert printed == summary
     read = read_memory_lists(out / "predictions.jsonl")
-    assert len(read.predictions) == 20
+    assert len(read.predictions) == 10
     assert not any(row.fault for row in read.predictions)
     assert read.malformed.count == 0
     assert all(row.value and row.value.left_out == 0 for row in read.predictions)
@@ -150,7 +150,7 @@ def test_every_system_reads_real_dialogues(
         assert 0 < summary["unknown_labels"] < summary["calls"]
         assert len(server.calls) <= summary["calls"]  # equal requests are sent once
     if system in ("turns", "extractive", "full-dialogue"):
-        assert summary["operations"]["ADD"] == summary["memories"] > 20
+        assert summary["operations"]["ADD"] == summary["memories"] > 10
 
 
 def test_without_a_model_the_sample_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,9 +73,9 @@ def test_every_system_updates_real_memories(
 ) -> None:
     """Operations lead from what was given to what is stored, and the ids say what happened."""
     out = tmp_path / "run"
-    words = (*options(system, alpsbench, out), "--limit", 20)
+    words = (*options(system, alpsbench, out), "--limit", 10)
     run(*words, *chat(server, tmp_path / "replies.sqlite"), code=0)
-    inputs = read_inputs(alpsbench, "dev", TASK2, 20).rows
+    inputs = read_inputs(alpsbench, "dev", TASK2, 10).rows
     rows, predictions = rows_of(out), predictions_of(out)
     assert [r["item"] for r in rows] == [p["benchmark_id"] for p in predictions] == list(inputs)
     assert not any(row["error"] for row in rows)
@@ -115,11 +115,11 @@ def test_every_system_updates_real_memories(
     if system == "copy":
         assert actions == {UpdateAction.RETENTION: total}
     if system == "replace":
-        assert actions == {UpdateAction.RETENTION: total - 20, UpdateAction.MODIFICATION: 20}
+        assert actions == {UpdateAction.RETENTION: total - 10, UpdateAction.MODIFICATION: 10}
     if system in BASELINES:
         assert not server.calls
     read = read_memory_lists(out / "predictions.jsonl")
-    assert len(read.predictions) == 20
+    assert len(read.predictions) == 10
     assert not any(row.fault for row in read.predictions)
 
 

@@ -16,6 +16,8 @@ from packaging.utils import canonicalize_name
 from recallbed.packages import own_packages
 from tests.kit import ROOT
 
+pytestmark = pytest.mark.large
+
 
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONPATH", "COV_"))}
