@@ -536,7 +536,7 @@ def test_who_looks_for_the_format_after_another_found_it_uses_that() -> None:
 def test_a_run_ends_where_nothing_is_ever_answered(
     behaviour: str, schema: type[BaseModel] | None
 ) -> None:
-    timeout = 0.2 if behaviour == "hang" else 60.0
+    timeout = 0.05 if behaviour == "hang" else 60.0
     with serving(behaviour) as server, client(server, timeout=timeout, max_in_flight=2) as model:
         with pytest.raises(UserError, match=f"the first {GIVE_UP_AFTER} requests failed") as caught:
             model.complete_all([ask(f"number {i}", schema) for i in range(100)])

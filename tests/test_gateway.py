@@ -644,8 +644,8 @@ def test_a_model_that_hangs_is_the_cause_though_the_worker_is_ended_first(tmp_pa
     worker = tmp_path / "swallows.py"
     worker.write_text(SWALLOWS, encoding="utf-8")
     with scripted_server(lambda call: "x", "hang") as server:
-        model = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=8.0)
-        system = CustomSystem(SystemContext(BM25(), model), str(worker), seconds=4.0)
+        model = OpenAIModel("scripted", base_url=server.url, retries=0, timeout=4.0)
+        system = CustomSystem(SystemContext(BM25(), model), str(worker), seconds=2.0)
         system.open("ann")
         with pytest.raises(SystemFailure, match=r"timeout|no reply to open"):
             system.ingest([Turn("user", "hello")])
