@@ -162,7 +162,7 @@ class _Seen:
     def faults(self, row: Any, split: str, track: str) -> Iterator[str]:
         """What is wrong with a row that can be read by itself."""
         name = row.benchmark_id
-        # One query may stand in several tracks of a split, never in two splits.
+        # A query may be in several tracks of a split, never in two splits.
         first = self._splits.setdefault((track, name), split)
         if first != split:
             yield f"`{name}` appears in split `{first}` too"
