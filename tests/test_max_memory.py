@@ -106,6 +106,7 @@ def test_no_room_on_the_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
         VectorTable(10).reserve(["a"], 400)
 
 
+@pytest.mark.large
 def test_rows_are_equal_with_and_without(
     write_release: WriteRelease, tmp_path: Path, temporary: Path
 ) -> None:

@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recallbed.chat_models import ChatOptions, harmless_line
 from recallbed.corpus.material import gather
 from recallbed.harness.failures import without_reason
@@ -19,6 +21,7 @@ from tests.kit import ROOT, WriteRelease, rows_of, swept
 from tests.reader import knows, reader, shown
 from tests.scripted_server import Call, scripted_server
 
+pytestmark = pytest.mark.large
 QUERIES = 120
 # Each is a twentieth of all calls. Of the first kinds a whole reply comes, and is stored.
 STORED = (

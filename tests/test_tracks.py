@@ -635,6 +635,7 @@ def peak_bytes(split: Path, name: str) -> int:
     return min(peaks)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", ["task1", "task2", "task3/d100", "task4_ability5"])
 def test_memory_holds_a_row_and_not_the_file(tmp_path: Path, name: str) -> None:
     def measure(rows: int) -> tuple[int, int]:
@@ -647,6 +648,7 @@ def test_memory_holds_a_row_and_not_the_file(tmp_path: Path, name: str) -> None:
     assert high - low < 0.3 * (large - small)
 
 
+@pytest.mark.large
 def test_references_a_few_rows_out_of_step_hold_only_those(tmp_path: Path) -> None:
     path = write_track(tmp_path, "task2", rows=120) / REFERENCE
     in_step = peak_bytes(tmp_path, "task2")

@@ -617,6 +617,7 @@ print("\\n---\\n", done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN)
 """
 
 
+@pytest.mark.large
 def test_100_000_rows_of_task_1_stream_through_in_under_500_mb(tmp_path: Path) -> None:
     pytest.importorskip("resource")
     rows = 100_000
