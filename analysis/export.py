@@ -14,20 +14,19 @@ from numpy.typing import NDArray
 from analysis.item_predictions import OfficialRow, filled, is_item_run, official_rows
 from analysis.metrics import ranked
 from analysis.official import prediction_row
+from analysis.ranked_pools import material_of
 from analysis.rows import TOP, SweepRow
 from analysis.runs import Run, read_run
 from analysis.trec import documents, qrel_lines, run_lines
-from recallbed.corpus.custom import is_custom
-from recallbed.corpus.material import Material, gather
-from recallbed.corpus.options import STRATEGIES, Data
+from recallbed.corpus.material import Material
+from recallbed.corpus.options import Data
 from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Task3Row
 from recallbed.errors import UserError
 from recallbed.harness.app import App
 from recallbed.harness.checksums import unseal
 from recallbed.harness.files import file_name, write_atomically
-from recallbed.harness.fingerprint import difference
-from recallbed.harness.run_folder import MANIFEST, ROWS, SCORES, encode_row, is_count
+from recallbed.harness.run_folder import ROWS, SCORES, encode_row
 from recallbed.harness.terminal import note, say
 
 app = App()
@@ -41,51 +40,6 @@ class _Cell(NamedTuple):
     label: str
     size: int
     seed: int
-
-
-def material_of(run: Run, data: Path | None) -> Material:
-    """Return the pools of a run, built again from `data` (None: the embedded sample).
-
-    Raise UserError if the run was made on other data.
-    """
-    made_on, pools = _origin(run)
-    if data is None and not made_on["sample"]:
-        raise UserError(
-            f"{run.path}: was made on other data than the sample. Pass the --data of the sweep"
-        )
-    own = data is not None and is_custom(data)
-    material = gather(
-        data,
-        made_on["split"],
-        pools["strategy"],
-        None if own and pools["strategy"] == "released" else pools["distractors"],
-        pools["seeds"],
-        made_on["queries"],
-    )
-    found = difference({"data": made_on, "pools": pools}, material.fingerprint())
-    if found:
-        raise UserError(
-            f"{run.path}: was made on other data ({found}). Pass the --data of the sweep"
-        )
-    return material
-
-
-def _origin(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The data and pools of a run's manifest."""
-    data, pools = run.manifest["fingerprint"]["data"], run.manifest["fingerprint"]["pools"]
-    sound = (
-        isinstance(data, dict)
-        and isinstance(data.get("sample"), bool)
-        and isinstance(data.get("split"), str)
-        and is_count(data.get("queries"))
-        and pools.get("strategy") in STRATEGIES
-        and isinstance(pools.get("distractors"), list)
-        and bool(pools["distractors"])
-        and all(map(is_count, [*pools["distractors"], *pools["seeds"]]))
-    )
-    if not sound:
-        raise UserError(f"{run.path / MANIFEST}: does not describe the data of the run")
-    return data, pools
 
 
 def export_trec(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class Task3Row:
     `gold` is a position in `candidates`, None if the split comes without references. The
     release has one gold a query; a user's own data may have several, the others in `more_golds`.
     `memory_ids` is parallel to `candidates`; it stays with the loader, for writing predictions.
+    `fields` holds the further fields of a user's own row, such as `category`, by which results may
+    be grouped; no retriever sees them.
     """
 
     benchmark_id: str
@@ -121,6 +124,7 @@ class Task3Row:
     line: int
     gold: int | None = None
     more_golds: tuple[int, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def golds(self) -> tuple[int, ...]:
