@@ -6,16 +6,27 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.figure_options import SCREEN, FigureOptions
+from analysis.log_axis import clipped, dress_log_axis, log_floor
 from analysis.metrics import Metric, Recall
-from analysis.pictures import check_out, look, part_labels, picture, save, write_title
-from analysis.published import BASELINES, CAPTION, published_task3
-from analysis.runs import Run, read_run
+from analysis.pictures import (
+    check_fit,
+    check_out,
+    legend_below,
+    look,
+    part_labels,
+    picture,
+    save,
+    write_title,
+)
+from analysis.published import CAPTION, chosen_published
+from analysis.runs import Run, names_apart, read_run
 from analysis.summary import Cell, SweepSummary
 from analysis.tables import title
 from recallbed.errors import UserError
@@ -54,23 +65,17 @@ class Curve:
 def curves_of(runs: Sequence[Run], metric: Metric, ks: Sequence[int] = ()) -> list[Curve]:
     """Return one curve per run and label; `ks` are those of summaries that are made already.
 
-    A label of several runs is named with its pool strategy, else with its folder. One that was not
-    scored on all of its pools is named with their number.
+    A label of several runs is named as `names_apart` says. One that was not scored on all of its
+    pools is named with their number.
     """
     pairs = [(run, label) for run in runs for label in run.labels]
-    by_label = Counter(label for _, label in pairs)
-    folders = Counter(run.path.resolve().name for run in runs)
     by_both = Counter((label, run.strategy) for run, label in pairs)
     by_folder = max(by_both.values()) > 1
     found = []
-    for run, label in pairs:
+    for (run, label), name in zip(pairs, names_apart(pairs), strict=True):
         cells = scored_cells(run, label, metric, ks)
         if not cells:
             continue
-        name = label if by_label[label] == 1 else f"{label}, {run.strategy} pools"
-        if by_both[label, run.strategy] > 1:
-            folder = run.path.resolve().name
-            name += f" ({folder if folders[folder] == 1 else run.path})"
         name += _share_scored(cells, run.rows_of_a_cell)
         estimates = [cell.estimates[metric] for cell in cells]
         found.append(
@@ -139,24 +144,30 @@ def draw(
     titles: Sequence[str],
     out: Path,
     published: Mapping[str, Mapping[int, float]] | None = None,
+    options: FigureOptions = SCREEN,
 ) -> None:
     """Draw curves with bands, the chance line and, dashed, published figures; write `out`.
 
     A curve of one size is a point with an error bar. The format follows the suffix (png, pdf,
     svg). Raise UserError if it cannot be drawn.
     """
+    names = options.renamed([c.label for c in curves], [c.retriever for c in curves])
+    curves = [replace(curve, label=name) for curve, name in zip(curves, names, strict=True)]
+    titles = options.heading(titles)
     lines = _numbered(published or {})
-    texts = [*titles, *(curve.label for curve in curves), *lines]
-    with picture(out, texts) as drawable:
+    with picture(out, [*titles, *names, *lines], options) as drawable:
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+        size = options.inches((8.4, 4.8), (3.3, 2.3))
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        draw_curves(axes, curves, metric, published)
-        _legend(figure, axes, drawable)
+        remarks = draw_curves(axes, curves, metric, published, options)
+        _legend(figure, axes, drawable, options)
         part_labels(figure, axes)
-        write_title(figure, axes, [drawable(line) for line in titles])
+        write_title(figure, axes, [drawable(line) for line in titles], options.size is None)
+        check_fit(figure, options)
         save(figure, out)
+    note(*remarks)
 
 
 def draw_curves(
@@ -164,44 +175,67 @@ def draw_curves(
     curves: Sequence[Curve],
     metric: Metric,
     published: Mapping[str, Mapping[int, float]] | None = None,
-) -> None:
-    """Draw on a matplotlib axes, without title and legend."""
+    options: FigureOptions = SCREEN,
+) -> list[str]:
+    """Draw on a matplotlib axes, without title and legend.
+
+    Return what a reader must know about values that have no place on a logarithmic axis.
+    """
     lines = _numbered(published or {})
     sizes = sorted({size for curve in curves for size in curve.distractors})
     side_by_side = len(sizes) == 1 and not lines
-    _draw_lines(axes, curves, side_by_side)
-    _published_lines(axes, lines)
     chance = {
         s: c for curve in curves for s, c in zip(curve.distractors, curve.chance, strict=True)
     }
+    known = [*chance.values(), *(v for curve in curves for v in curve.mean)]
+    known += [value for line in lines.values() for value in line.values()]
+    floor = log_floor(known) if options.logy else 0.0
+    _draw_lines(axes, curves, side_by_side, floor, options)
+    _published_lines(axes, lines)
     dotted: dict[str, Any] = {"color": "#555555", "linestyle": ":", "lw": 1.4}
     if side_by_side:
         axes.axhline(chance[sizes[0]], label="chance", **dotted)
     else:
         axes.plot(sizes, [chance[size] for size in sizes], label="chance", **dotted)
-    _dress(axes, sizes, metric, len(curves) if side_by_side else None)
+    _dress(axes, sizes, metric, len(curves) if side_by_side else None, floor, options)
+    lows = [] if options.no_bands else [value for curve in curves for value in curve.low]
+    return clipped([value for curve in curves for value in curve.mean], lows, floor)
 
 
 def _numbered(published: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping[int, float]]:
     return {f"{i}: {name}, published": p for i, (name, p) in enumerate(published.items(), 1)}
 
 
-def _draw_lines(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None:
-    """Draw curves in their retriever's colour and run's dashes; `side_by_side` if of one size."""
+def _draw_lines(
+    axes: Axes, curves: Sequence[Curve], side_by_side: bool, floor: float, options: FigureOptions
+) -> None:
+    """Draw curves in their retriever's colour and run's dashes; `side_by_side` if of one size.
+
+    Values below `floor` are drawn there.
+    """
+    paper = options.paper
     retrievers = list(dict.fromkeys(curve.retriever for curve in curves))
     sources = list(dict.fromkeys(curve.source for curve in curves))
     for place, curve in enumerate(curves):
-        style = look(retrievers.index(curve.retriever), sources.index(curve.source))
+        retriever, source = retrievers.index(curve.retriever), sources.index(curve.source)
+        # In grey, dashes tell lines apart better than markers do.
+        style = look(retriever, retriever if paper and len(sources) == 1 else source, paper)
         x = [place] if side_by_side else curve.distractors
-        if len(curve.distractors) == 1:
-            down, up = curve.mean[0] - curve.low[0], curve.high[0] - curve.mean[0]
+        mean, low, high = (
+            tuple(max(value, floor) for value in values)
+            for values in (curve.mean, curve.low, curve.high)
+        )
+        if options.no_bands:
+            pass
+        elif len(curve.distractors) == 1:
+            down, up = mean[0] - low[0], high[0] - mean[0]
             bar: dict[str, Any] = {
                 "fmt": "none",
                 "ecolor": style["color"],
                 "elinewidth": 1.4,
                 "capsize": 4,
             }
-            axes.errorbar(x, curve.mean, [[max(down, 0)], [max(up, 0)]], **bar)
+            axes.errorbar(x, mean, [[max(down, 0)], [max(up, 0)]], **bar)
         else:
             inside, edge = (style["color"], 0.10), (style["color"], 0.6)
             how: dict[str, Any] = {
@@ -209,10 +243,15 @@ def _draw_lines(axes: Axes, curves: Sequence[Curve], side_by_side: bool) -> None
                 "edgecolor": edge,
                 "linestyle": style["linestyle"],
             }
-            axes.fill_between(x, curve.low, curve.high, lw=0.6, **how)
+            axes.fill_between(x, low, high, lw=0.6, **how)
         # matplotlib leaves a label that starts with an underscore out of the legend.
         name = f" {curve.label}" if curve.label.startswith("_") else curve.label
-        axes.plot(x, curve.mean, lw=1.8, label=name, **style)
+        width, marker = (1.1, 4) if paper else (1.8, 6)
+        axes.plot(x, mean, lw=width, markersize=marker, label=name, **style)
+        zeros = [at for at, value in zip(x, curve.mean, strict=True) if value < floor]
+        if zeros:
+            how = {"marker": 11, "color": style["color"], "clip_on": False, "zorder": 5}
+            axes.plot(zeros, [floor] * len(zeros), linestyle="none", **how)
 
 
 def _published_lines(axes: Axes, published: Mapping[str, Mapping[int, float]]) -> None:
@@ -243,20 +282,34 @@ def _number(number: int) -> Any:
     return Outline(shape.vertices - middle, shape.codes)
 
 
-def _legend(figure: Figure, axes: Axes, drawable: Callable[[str], str]) -> None:
-    """Draw the legend right of the axes, long labels wrapped; it makes the figure taller.
+def _legend(
+    figure: Figure, axes: Axes, drawable: Callable[[str], str], options: FigureOptions
+) -> None:
+    """Draw the legend right of the axes, on paper below them, long labels wrapped.
 
-    Published lines come last, under their caption.
+    It makes the figure taller, except for a --size. Published lines come last, under their caption.
     """
     handles, labels = axes.get_legend_handles_labels()
-    texts = ["\n".join(wrapped(drawable(label), 36)) for label in labels]
+    cells = 34 if options.paper else 36
+    texts = ["\n".join(wrapped(drawable(label), cells)) for label in labels]
+    if options.paper:
+        legend_below(figure, handles, texts, grow=options.size is None)
+        return
     lines = sum(text.count("\n") + 1 for text in texts)
-    figure.set_figheight(max(figure.get_figheight(), 1.6 + lines * 0.155 + len(texts) * 0.06))
+    if options.size is None:
+        figure.set_figheight(max(figure.get_figheight(), 1.6 + lines * 0.155 + len(texts) * 0.06))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
-    axes.legend(handles, texts, fontsize=8, frameon=False, handlelength=3.6, **place)
+    axes.legend(handles, texts, frameon=False, handlelength=3.6, **place)
 
 
-def _dress(axes: Axes, sizes: Sequence[int], metric: Metric, side_by_side: int | None) -> None:
+def _dress(
+    axes: Axes,
+    sizes: Sequence[int],
+    metric: Metric,
+    side_by_side: int | None,
+    floor: float,
+    options: FigureOptions,
+) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     if side_by_side is not None:
@@ -271,8 +324,13 @@ def _dress(axes: Axes, sizes: Sequence[int], metric: Metric, side_by_side: int |
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{size:,}" for size in sizes])
     axes.set_ylim(0, None)
-    axes.set_ylim(0, min(max(axes.get_ylim()[1], 0.1), 1.02))
-    axes.set_ylabel(f"{metric.title}, 95 % interval")
+    top = min(max(axes.get_ylim()[1], 0.1), 1.02)
+    if options.logy:
+        dress_log_axis(axes, floor, top)
+    else:
+        axes.set_ylim(0, top)
+    what = "" if options.no_bands else ", 95 % interval"
+    axes.set_ylabel(metric.title + what + " (log scale)" * options.logy)
     axes.grid(True, color="#dddddd", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -315,34 +373,17 @@ def draw_run(path: Path, ks: Sequence[int], summary: SweepSummary | None = None)
             out.unlink()  # of an earlier state of the run
 
 
-def _choose_published(wish: str, k: int) -> dict[str, dict[int, float]]:
-    if wish == "none":
-        return {}
-    if k != 1:
-        raise UserError(
-            "--published: the published figures are for one chosen memory and need --k 1"
-        )
-    everything = published_task3()
-    names = list(everything) if wish == "all" else wish.split(",")
-    names = list(BASELINES) if wish == "baselines" else names
-    for name in names:
-        if name not in everything:
-            raise UserError(
-                f"--published {name}: choose baselines, all, none, {', '.join(everything)}"
-            )
-    return {name: everything[name] for name in names}
-
-
 @app.command(
     examples=(
         "recallbed curves runs/a",
-        "recallbed curves runs/a runs/b --k 5 --published baselines --out recall.pdf",
+        "recallbed curves runs/a runs/b --k 5 --style paper --out recall.pdf",
     )
 )
 def curves(
     runs: Annotated[
         tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
     ],
+    figure: FigureOptions,
     ks: Ks = (1,),
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
@@ -358,11 +399,15 @@ def curves(
     """Draw recall against the number of distractors.
 
     Writes the picture, and a CSV of its figures with the same name. --overwrite replaces a CSV
-    that holds other data.
+    that holds other data. --names changes names in the picture only.
     """
     k = only_one("--k", ks)
     check_out(out, overwrite)
-    lines = _choose_published(published, k)
+    if published != "none" and k != 1:
+        raise UserError(
+            "--published: the published figures are for one chosen memory and need --k 1"
+        )
+    lines = chosen_published(published)
     read = [read_run(path) for path in runs]
     metric = Recall(k)
     drawn = curves_of(read, metric)
@@ -370,7 +415,7 @@ def curves(
         raise UserError("no run has a scored row: nothing to draw")
     titles = list(dict.fromkeys(title(run.summary((k,))) for run in read))
     out.parent.mkdir(parents=True, exist_ok=True)
-    draw(drawn, metric, titles, out, lines)
+    draw(drawn, metric, titles, out, lines, figure)
     write_atomically(out.with_suffix(".csv"), curve_table(read, (k,)))
     say(out)
     note(*gaps(read, metric))

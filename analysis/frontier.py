@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from analysis.curves import scored_cells
+from analysis.figure_options import FigureOptions
 from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
 from analysis.rows import SweepRow
@@ -274,6 +275,7 @@ def command(
         tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
     ],
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
+    figure: FigureOptions,
     ks: Ks = (1,),
     x: Annotated[
         Literal["tokens", "cost", "ms"], typer.Option(help="Cost of a query that is compared.")
@@ -290,7 +292,7 @@ def command(
 
     Writes the picture, and a CSV of the figures with the same name; each configuration is a point.
     Those that cost nothing are dashed lines. Without --distractors the largest size is drawn.
-    --overwrite replaces a CSV that holds other data.
+    --overwrite replaces a CSV that holds other data. --names changes names in the picture only.
     """
     k, distractors = only_one("--k", ks), pools.size
     from analysis.frontier_picture import draw_frontier
@@ -301,7 +303,7 @@ def command(
     titles = dict.fromkeys(title(run.summary((k,))) for run in read)
     out.parent.mkdir(parents=True, exist_ok=True)
     heading = f"{size:,} distractors" + (f"; {note}" if note else "")
-    draw_frontier(points, x, k, [*titles, heading], out)
+    draw_frontier(points, x, k, [*titles, heading], out, figure)
     write_atomically(out.with_suffix(".csv"), as_csv(points, x, size, k))
     print_tables([as_table(points, x, size, k)])
     say_note(*frontier_remarks(points, x), f"{out} and {out.with_suffix('.csv')} are written")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 
 from rich.cells import cell_len
 
+from analysis.figure_options import SCREEN, FigureOptions
 from recallbed.errors import UserError
 from recallbed.harness.files import write_atomically
 from recallbed.harness.terminal import note, visible
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 # Okabe & Ito's palette without its yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# For print: neighbours differ in luminance as well (0, 0.45, 0.25, 0.65).
+PAPER_COLOURS = ("#000000", "#D55E00", "#08519C", "#56B4E9")
 MARKERS = "osD^vPX*<>ph"
 LINES: tuple[Any, ...] = (
     "-",
@@ -38,6 +43,15 @@ LINES: tuple[Any, ...] = (
 _FILLS = ("full", "left", "bottom", "right", "top")
 FONT = "DejaVu Sans"  # comes with matplotlib
 _KINDS = (".png", ".pdf", ".svg")
+_PAPER: dict[str, Any] = {
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), 8),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8),
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "savefig.dpi": 300,
+    "svg.fonttype": "none",  # text, which can be selected
+}
 
 
 def check_out(out: Path, overwrite: bool) -> None:
@@ -61,22 +75,26 @@ def check_out(out: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def picture(out: Path, texts: Iterable[str]) -> Iterator[Callable[[str], str]]:
+def picture(
+    out: Path, texts: Iterable[str], options: FigureOptions = SCREEN
+) -> Iterator[Callable[[str], str]]:
     """Settings for drawing `out`; yields the function that makes a text of `texts` drawable.
 
     Text is drawn as it is: no mathtext, and control characters as escapes. Characters that no
-    installed font has are escapes too, with one note on stderr. Whatever matplotlib raises
+    installed font has are escapes too, and so are letters written from right to left if this
+    matplotlib cannot order and join them, with one note on stderr. Whatever matplotlib raises
     becomes a UserError that names `out`.
     """
     import matplotlib
 
-    families, missing = fonts_for("".join(map(visible, texts)))
+    text = "".join(map(visible, texts))
+    families, missing = fonts_for(text)
     if missing:
         note(
             f"{out}: no installed font has {len(missing)} of its characters, such as"
             f" {ascii(missing[0])[1:-1]}: they are drawn as escapes"
         )
-    absent = set(missing)
+    absent = set(missing) | _unshaped(out, text)
 
     def drawable(text: str) -> str:
         return "".join(ascii(c)[1:-1] if c in absent else c for c in visible(text))
@@ -87,9 +105,16 @@ def picture(out: Path, texts: Iterable[str]) -> Iterator[Callable[[str], str]]:
         "pdf.fonttype": 42,  # TrueType: text in a PDF can be searched and edited
         "ps.fonttype": 42,
         "svg.hashsalt": "recallbed",
+        "axes.titlesize": 10,
+        "legend.fontsize": 8,
+        "savefig.dpi": 160,
     }
+    if options.paper:
+        style |= _PAPER
     try:
-        with matplotlib.rc_context(style):
+        with matplotlib.rc_context(style), warnings.catch_warnings():
+            # `check_fit` finds it.
+            warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
             yield drawable
     except (UserError, OSError):
         raise
@@ -102,7 +127,7 @@ def save(figure: Figure, out: Path) -> None:
     kind = out.suffix[1:].lower()
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=160, metadata=metadata[kind])
+    figure.savefig(stream, format=kind, metadata=metadata[kind])
     write_atomically(out, stream.getvalue())
 
 
@@ -119,6 +144,21 @@ def fonts_for(text: str) -> tuple[list[str], list[str]]:
         families.append(best)
         missing -= found
     return families, sorted(missing)
+
+
+def _unshaped(out: Path, text: str) -> set[str]:
+    """The letters from right to left, with a note, if this matplotlib draws them left to right."""
+    from matplotlib import ft2font
+
+    if hasattr(ft2font, "__libraqm_version__"):
+        return set()
+    found = {c for c in text if bidirectional(c) in ("R", "AL")}
+    if found:
+        note(
+            f"{out}: matplotlib before 3.11 cannot write from right to left: {len(found)} letters"
+            f", such as {ascii(min(found))[1:-1]}, are drawn as escapes"
+        )
+    return found
 
 
 def _default() -> str:
@@ -156,13 +196,15 @@ def _characters(path: str) -> frozenset[str]:
         return frozenset()
 
 
-def look(retriever: int, source: int) -> dict[str, Any]:
+def look(retriever: int, source: int, paper: bool = False) -> dict[str, Any]:
     """How the line of the n-th retriever in the n-th run or pool strategy is drawn.
 
-    Colour and marker tell retrievers apart, dashes runs; both remain distinct in grey.
+    Colour and marker tell retrievers apart, dashes runs; both remain distinct in grey. On `paper`
+    colours of neighbours differ in luminance, too.
     """
     hollow = retriever // len(MARKERS) % 2 == 1
-    colour = COLOURS[retriever % len(COLOURS)]
+    colours = PAPER_COLOURS if paper else COLOURS
+    colour = colours[retriever % len(colours)]
     return {
         "color": colour,
         "marker": MARKERS[retriever % len(MARKERS)],
@@ -173,13 +215,15 @@ def look(retriever: int, source: int) -> dict[str, Any]:
     }
 
 
-def write_title(figure: Figure, axes: Axes, lines: Sequence[str]) -> None:
+def write_title(figure: Figure, axes: Axes, lines: Sequence[str], grow: bool = True) -> None:
     """A title above the axes, to the left, wrapped to what is free up to the figure's edge.
 
-    Lines from the second on make the figure taller. Call it after `part_labels`, which draws: the
-    axes then have their place.
+    Lines from the second on make the figure taller if it may `grow`. Call it after `part_labels`,
+    which draws: the axes then have their place.
     """
-    title = axes.set_title("", fontsize=10, loc="left")
+    if not lines:
+        return
+    title = axes.set_title("", loc="left")
     free = figure.bbox.x1 - title.get_window_extent().x0 - 8
 
     def width(cells: int) -> float:
@@ -191,7 +235,55 @@ def write_title(figure: Figure, axes: Axes, lines: Sequence[str]) -> None:
     cells = min(110, int(cells * free / max(width(cells), 1)))
     while cells > 10 and (taken := width(cells)) > free:
         cells = min(cells - 1, int(cells * free / taken))
-    figure.set_figheight(figure.get_figheight() + 0.17 * title.get_text().count("\n"))
+    if grow:
+        figure.set_figheight(figure.get_figheight() + 0.17 * title.get_text().count("\n"))
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Any], texts: Sequence[str], grow: bool = True
+) -> None:
+    """Draw a legend below the axes, in as many columns as fit, with the entries row by row.
+
+    It makes the figure taller by its own height if it may `grow`.
+    """
+    for columns in range(min(4, len(texts)), 0, -1):
+        # matplotlib fills columns from top to bottom, each of the first ones with one more entry.
+        order = [i for column in range(columns) for i in range(column, len(texts), columns)]
+        legend = figure.legend(
+            [handles[i] for i in order],
+            [texts[i] for i in order],
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            handlelength=3.2,
+            columnspacing=1.2,
+            borderaxespad=0.2,
+        )
+        extent = legend.get_window_extent()
+        if columns == 1 or extent.width <= figure.bbox.width - 4:
+            break
+        legend.remove()
+    if grow:
+        figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+
+
+def check_fit(figure: Figure, options: FigureOptions) -> None:
+    """Raise UserError if the text does not fit into --size, or leaves no room for the axes."""
+    if options.size is None:
+        return
+    figure.draw_without_rendering()
+    boxes = [legend.get_window_extent() for legend in figure.legends]
+    for axes in figure.axes:
+        tight = axes.get_tightbbox()
+        boxes += [] if tight is None else [tight]
+        inside = axes.get_window_extent()
+        small = min(inside.width / figure.bbox.width, inside.height / figure.bbox.height) < 0.2
+        if small and axes.get_label() != "<colorbar>":
+            boxes.append(figure.bbox.expanded(2, 2))
+    bounds = figure.bbox.padded(2)
+    if not all(bounds.contains(*box.min) and bounds.contains(*box.max) for box in boxes):
+        width, height = options.size
+        raise UserError(f"--size {width:g}x{height:g}: the text does not fit. Choose a larger size")
 
 
 def part_labels(figure: Figure, axes: Axes) -> None:

@@ -104,6 +104,26 @@ def read_run(path: Path) -> Run:
     return run
 
 
+def names_apart(pairs: Sequence[tuple[Run, str]]) -> list[str]:
+    """Return a name for each run and label.
+
+    A label of several runs is named with its pool strategy, and with its folder if a label appears
+    in several runs of one strategy.
+    """
+    by_label = Counter(label for _, label in pairs)
+    by_both = Counter((label, run.strategy) for run, label in pairs)
+    paths = {run.path.resolve(): run.path.resolve().name for run, _ in pairs}
+    folders = Counter(paths.values())
+    names = []
+    for run, label in pairs:
+        name = label if by_label[label] == 1 else f"{label}, {run.strategy} pools"
+        if by_both[label, run.strategy] > 1:
+            folder = run.path.resolve().name
+            name += f" ({folder if folders[folder] == 1 else run.path})"
+        names.append(name)
+    return names
+
+
 _FORMER_KEYS = {"repaired": "mended", "duplicate_queries": "rivals"}
 """Keys of a manifest as older versions wrote them."""
 

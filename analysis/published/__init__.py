@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from importlib.resources import files
 
+from recallbed.errors import UserError
+
 CAPTION = "published pools; LLMs judged by use"
 BASELINES = ("nltk+bm25", "all-MiniLM-L6-v2")
 
@@ -16,6 +18,22 @@ def published_task3() -> dict[str, dict[int, float]]:
         name = row.pop("model")
         found[name] = {int(size.removeprefix("d")): float(value) for size, value in row.items()}
     return found
+
+
+def chosen_published(wish: str) -> dict[str, dict[int, float]]:
+    """Return those of `published_task3` that --published names.
+
+    `none`, `baselines`, `all`, or names with commas. Raise UserError for a name that there is not.
+    """
+    everything = published_task3()
+    known = {"none": [], "baselines": BASELINES, "all": list(everything)}
+    names = known[wish] if wish in known else wish.split(",")
+    for name in names:
+        if name not in everything:
+            raise UserError(
+                f"--published {name}: choose baselines, all, none, {', '.join(everything)}"
+            )
+    return {name: everything[name] for name in names}
 
 
 def published_table(number: int) -> dict[str, dict[str, float]]:
