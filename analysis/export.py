@@ -78,7 +78,7 @@ def export_pools(
 ) -> list[Path]:
     """Write `d<N>.pools.jsonl`, the pools of the run in `path`, in the format of own memories.
 
-    The id of each memory is its document number in a TREC run.
+    The id of each memory is its document number in a TREC run. Further fields are kept.
     """
     material = material_of(read_run(path), data)
     files = {}
@@ -101,6 +101,7 @@ def _own_row(material: Material, row: Task3Row, pool: Pool) -> dict[str, Any]:
             for name, memory in zip(documents(memories), memories, strict=True)
         ],
         "gold": list(pool.golds),
+        **row.fields,
     }
 
 

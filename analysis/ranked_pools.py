@@ -37,7 +37,7 @@ class RankedPool:
 
     def memory(self, position: int) -> Memory:
         """Return the memory at a position."""
-        return self.pools.memories[self.pool.members[position]]
+        return self.pools.memories[int(self.pool.members[position])]
 
     @property
     def golds(self) -> list[Memory]:

@@ -24,7 +24,7 @@ from analysis.statistics import Bootstrap, Interval
 from recallbed.errors import UserError
 from recallbed.harness.failures import Failures
 
-_TENTHS_FROM = 100
+TENTHS_FROM = 100
 """Places in a prompt from which on it is cut into tenths, else into thirds."""
 
 
@@ -354,7 +354,7 @@ def _recall_by_place(
             if place is not None:
                 found.append((place / length, *tie))
                 longest = max(longest, length)
-    parts = 10 if longest >= _TENTHS_FROM else 3
+    parts = 10 if longest >= TENTHS_FROM else 3
     table = []
     for part in range(parts if found else 0):
         mine = [tie for place, *tie in found if min(int(place * parts), parts - 1) == part]

@@ -36,6 +36,19 @@ EVIDENCE = 3
 
 OTHER = "other"
 _UNSPACED = {"Hani": "chinese", "Kana": "japanese", "Hang": "korean"}
+_SCRIPTS = {
+    "Latn": "Latin",
+    "Hani": "Han",
+    "Kana": "Kana",
+    "Hang": "Hangul",
+    "Cyrl": "Cyrillic",
+    "Arab": "Arabic",
+    "Deva": "Devanagari",
+}
+_MORE_SCRIPTS = (
+    *("Greek", "Hebrew", "Thai", "Bengali", "Tamil", "Telugu", "Kannada", "Malayalam", "Gujarati"),
+    *("Gurmukhi", "Sinhala", "Georgian", "Armenian", "Ethiopic", "Khmer", "Lao", "Myanmar"),
+)
 _KANA_SHARE = 0.05  # Japanese texts have many more; a loan word has few
 
 
@@ -96,6 +109,51 @@ def language_of(text: str) -> str:
     Devanagari as Hindi; Latin script is English unless `latin_language` finds enough evidence of
     another language.
     """
+    script, latin = _main_script(text)
+    if not script:
+        return OTHER
+    if script == "Latn":
+        return latin_language(latin)
+    return _UNSPACED.get(script) or BY_SCRIPT.get(script, OTHER)
+
+
+def evident_language(text: str) -> str | None:
+    """Return `language_of` a text; None if it has no letter, or English without evidence of it.
+
+    Evidence of English is one distinct stopword more that is English only than stopwords of the
+    likeliest other language only: "I love pizza" has one, "pizza Berlin" none.
+    """
+    script, latin = _main_script(text)
+    found = language_of(text)
+    if not script:
+        return None
+    if found != "english":
+        return found
+    held = set(latin)
+    others = (stopwords(language) for language in LATIN if language != "english")
+    best = max(others, key=lambda words: len((held & words) - ENGLISH_127))
+    evidence = len((held & ENGLISH_127) - best) - len((held & best) - ENGLISH_127)
+    return found if evidence > 0 else None
+
+
+def script_of(text: str) -> str | None:
+    """Return the main script of a text by its Unicode name, such as `Han`; None without a letter.
+
+    Counted as in `language_of`; Hiragana and Katakana, with the Han between them, are `Kana`. A
+    script that has no name here is "other".
+    """
+    script, _ = _main_script(text)
+    if script != OTHER:
+        return _SCRIPTS.get(script)
+    import regex
+
+    counts = {name: len(regex.findall(rf"\p{{{name}}}", text)) for name in _MORE_SCRIPTS}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] else OTHER
+
+
+def _main_script(text: str) -> tuple[str, list[str]]:
+    """The main script of a text, "" without a letter, and its words in Latin script."""
     counts: Counter[str] = Counter()
     latin: list[str] = []
     text = normalise(text)
@@ -107,11 +165,7 @@ def language_of(text: str) -> str:
     if counts["Kana"] > _KANA_SHARE * (counts["Hani"] + counts["Kana"]):
         counts["Kana"] += counts.pop("Hani", 0)
     script, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
-    if not count:
-        return OTHER
-    if script == "Latn":
-        return latin_language(latin)
-    return _UNSPACED.get(script) or BY_SCRIPT.get(script, OTHER)
+    return (script if count else ""), latin
 
 
 @cache
@@ -126,7 +180,7 @@ def _patterns() -> dict[str, Any]:
         "Hang": regex.compile(r"\p{Hangul}"),
         "Cyrl": regex.compile(r"\p{Cyrillic}+"),
         "Arab": regex.compile(r"\p{Arabic}+"),
-        "Deva": regex.compile(r"[\p{Devanagari}\p{M}]+"),
+        "Deva": regex.compile(r"\p{Devanagari}[\p{Devanagari}\p{M}]*"),
         OTHER: regex.compile(
             r"[^\P{L}\p{Latin}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
             r"\p{Cyrillic}\p{Arabic}\p{Devanagari}]+"

@@ -219,7 +219,18 @@ def test_every_name_of_an_existing_file_will_do(write: Write, tmp_path: Path) ->
 
 
 FAULTS: dict[str, tuple[Any, list[str]]] = {
-    "an unknown field": (small(golds=[0]), ["unknown field `golds`", "id, query, memories, gold"]),
+    "gold misspelled": (
+        {"query": "q", "memories": ["m"], "Golds": 0},
+        ["field `gold` is missing", "Rename `Golds`"],
+    ),
+    "query under another name": (
+        {"question": "q", "memories": ["m"], "gold": 0},
+        ["field `query` is missing", "The row has `question`"],
+    ),
+    "further fields equal once repaired": (
+        small(**{"a\x00": 1, "a\ufffd": 2}),
+        ["keys that are equal once repaired"],
+    ),
     "gold beyond the pool": (small(2), ["gold 2 is no position in 2 memories", "from 0"]),
     "gold below 0": (small(-1), ["gold -1 is no position"]),
     "gold in a list beyond the pool": (small([0, 9]), ["gold 9 is no position"]),

@@ -146,6 +146,8 @@ def test_a_session_is_the_users_turns_joined_by_a_space(tmp_path: Path) -> None:
             "",
         ],
         "gold": [1, 3],
+        "question_type": "single-session-user",
+        "question_date": "2031/02/09 (Sun) 10:00",
     }
 
 

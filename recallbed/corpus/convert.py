@@ -44,7 +44,8 @@ def longmemeval(
 ) -> None:
     """Convert LongMemEval's questions over chat histories.
 
-    The gold is that of LongMemEval's retrieval evaluation; see docs/longmemeval.md.
+    The gold is that of LongMemEval's retrieval evaluation; see docs/longmemeval.md. Question type
+    and date are kept as further fields, for `recallbed breakdown`.
     """
     from collections import Counter
 
@@ -132,6 +133,9 @@ def _line(question: Question) -> bytes:
         "memories": question.memories,
         "gold": question.golds,
     }
+    for name in ("question_type", "question_date"):
+        value = getattr(question, name)
+        row |= {} if value is None else {name: value}
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 

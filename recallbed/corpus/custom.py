@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from recallbed.corpus.jsonl import Fields, OnFault, Repairs, new_digest, read_js
 from recallbed.corpus.records import Memory, Task3File, Task3Row, bank_of
 from recallbed.errors import DataError
 
-FIELDS = ("id", "query", "memories", "gold", "session")
+REQUIRED = ("query", "memories", "gold")
+FIELDS = ("id", *REQUIRED, "session")
+_CLOSE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,14 @@ def load_custom(path: Path) -> CustomFile:
     A row is
 
         {"query": str, "memories": [str | {"text": str, "label": str}, ...], "gold": int | [int],
-         "id": str, "session": str}
+         "id": str, "session": str, ...}
 
     `gold` holds positions in `memories`, from 0. `id` is the line number by default, `session`
-    (what intervals are resampled by) the id.
+    (what intervals are resampled by) the id. Further fields, whatever their names and values, are
+    kept in `Task3Row.fields`.
 
-    Raises DataError, with file and line, for a faulty row, an id used twice, an unknown field, and
-    a file in which no row has a gold.
+    Raises DataError, with file and line, for a faulty row, an id used twice, and a file in which no
+    row has a gold.
     """
     repairs, digest = Repairs(), new_digest()
     every = list(read_custom(path, repairs, digest))
@@ -89,11 +93,10 @@ def read_custom(
 
 
 def _row(value: dict[str, Any], fields: Fields) -> Task3Row:
-    strange = sorted(set(value) - set(FIELDS))
-    if strange:
-        raise fields.fault(
-            f"unknown field `{strange[0]}`", f"A row has: {', '.join(FIELDS)}. Leave others out"
-        )
+    further = {key: member for key, member in value.items() if key not in FIELDS}
+    for key in REQUIRED:
+        if key not in value:
+            raise fields.fault(f"field `{key}` is missing", _advice(key, further))
     name = value.get("id")
     if not isinstance(name, int) or isinstance(name, bool):
         name = fields.optional_text(value, "id")
@@ -113,7 +116,25 @@ def _row(value: dict[str, Any], fields: Fields) -> Task3Row:
         line=fields.line,
         gold=golds[0] if golds else None,
         more_golds=golds[1:],
+        fields=fields.json(further),
     )
+
+
+def meant(name: str) -> str | None:
+    """The field of a row that the name of a further field may be a slip of, such as `golds`."""
+    known = [key for key in FIELDS if key != name]
+    return next(iter(get_close_matches(name.casefold(), known, 1, _CLOSE)), None)
+
+
+def _advice(missing: str, further: Collection[str]) -> str:
+    """What to do about a missing field: rename the one that is close to it."""
+    close = [name for name in further if meant(name) == missing]
+    if close:
+        return f"Rename `{close[0]}`"
+    if missing == "gold":
+        return "Write [] if no memory answers the query"
+    others = ", ".join(f"`{name}`" for name in further)
+    return f"The row has {others}" if others else ""
 
 
 def _memory(member: Any, where: str, fields: Fields) -> Memory:
@@ -123,8 +144,6 @@ def _memory(member: Any, where: str, fields: Fields) -> Memory:
 
 
 def _golds(value: dict[str, Any], memories: int, fields: Fields) -> tuple[int, ...]:
-    if "gold" not in value:
-        raise fields.fault("field `gold` is missing", "Write [] if no memory answers the query")
     given = value["gold"]
     golds = given if isinstance(given, list) else [given]
     for gold in golds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recallbed.corpus.custom import is_custom, load_custom
@@ -23,7 +23,9 @@ class Dataset:
     there. `bank` holds the distinct candidate texts of that smallest pool over the whole split,
     sorted by text, each with the label of its first occurrence. `own` maps a session to the texts
     of its task 1 gold; it is empty, and `own_known` False, if the split has no task 1
-    references. `abstentions` are the queries that no memory answers, which no pool is built for.
+    references. `types` maps a session and such a text to its type, such as `direct`, if it has one;
+    it is for breakdowns only. `abstentions` are the queries that no memory answers, which no pool
+    is built for.
     """
 
     root: Path
@@ -34,6 +36,7 @@ class Dataset:
     own_known: bool
     sha256: str
     abstentions: tuple[str, ...] = ()
+    types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def repairs(self) -> Counter[str]:
@@ -85,15 +88,19 @@ def load_dataset(root: Path, split: str, sizes: tuple[int, ...] = ()) -> Dataset
     digest = new_digest()
     for file in files.values():
         digest.update(file.sha256.encode())
-    own, own_known = _load_own(folder, digest)
+    own = _load_own(folder, digest)
     return Dataset(
         root=root,
         split=split,
         released=files,
         bank=bank_of(smallest.rows),
-        own=own,
-        own_known=own_known,
+        own={session: frozenset(types) for session, types in (own or {}).items()},
+        own_known=own is not None,
         sha256=digest.hexdigest(),
+        types={
+            session: {text: kind for text, kind in types.items() if kind is not None}
+            for session, types in (own or {}).items()
+        },
     )
 
 
@@ -145,21 +152,22 @@ def _full_pools(file: Task3File) -> None:
             )
 
 
-def _load_own(folder: Path, digest: object) -> tuple[dict[str, frozenset[str]], bool]:
+def _load_own(folder: Path, digest: object) -> dict[str, dict[str, str | None]] | None:
+    """By session, the texts of its task 1 gold with the type of the first of each; None without."""
     path = find_jsonl(folder / "task1", "reference_output")
     if path is None:
-        return {}, False
-    own: dict[str, set[str]] = {}
+        return None
+    own: dict[str, dict[str, str | None]] = {}
     repairs: Counter[str] = Counter()
     for line, value in read_jsonl(path, repairs, digest):
         fields = Fields(path, line, repairs)
         session = fields.text(value, "session_id")
         items = fields.take(fields.take(value, "gold", dict), "memory_items", list, "gold")
         for i, item in enumerate(items):
-            own.setdefault(session, set()).add(
-                fields.text(item, "value", f"gold.memory_items[{i}]")
-            )
-    return {session: frozenset(texts) for session, texts in own.items()}, True
+            text = fields.text(item, "value", f"gold.memory_items[{i}]")
+            kind = item.get("type")
+            own.setdefault(session, {}).setdefault(text, kind if isinstance(kind, str) else None)
+    return own
 
 
 def _join(sizes: tuple[int, ...]) -> str:

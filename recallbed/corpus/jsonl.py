@@ -198,6 +198,30 @@ class Fields:
             raise self.fault(f"field `{where}.{field}` is too large a number")
         return number
 
+    def json(self, value: Any, where: str = "") -> Any:
+        """A JSON value, such as the row itself, with its texts and keys clean."""
+        try:
+            return self._clean_json(value, where)
+        except RecursionError:
+            raise self.fault(f"field `{where}` is nested too deeply") from None
+
+    def _clean_json(self, value: Any, where: str) -> Any:
+        if isinstance(value, str):
+            return self.text({"": value}, "", where)
+        if isinstance(value, list):
+            return [self._clean_json(member, f"{where}[{i}]") for i, member in enumerate(value)]
+        if isinstance(value, dict):
+            found = {}
+            for key, member in value.items():
+                name = f"{where}.{key}" if where else key
+                found[self.text({name: key}, name)] = self._clean_json(member, name)
+            if len(found) < len(value):
+                raise self.fault(f"`{where or 'row'}` has keys that are equal once repaired")
+            return found
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.fault(f"field `{where}` is too large a number")
+        return value
+
     def objects(self, value: Any, field: str, where: str = "") -> Iterator[tuple[str, Any]]:
         """The members of the list `value[field]`, each with its name for messages."""
         name = f"{where}.{field}" if where else field

@@ -34,7 +34,8 @@ class Question:
     `golds` are positions in `memories`, empty for an abstention and if no indexed turn of an
     answer session is marked. `silent_answers` counts answer sessions without a marked turn,
     `repeated_sessions` the sessions whose id stood earlier in the history, `empty_sessions` those
-    without a turn of the roles that are indexed.
+    without a turn of the roles that are indexed. `question_type` and `question_date` are None if
+    the instance has none.
     """
 
     id: str
@@ -45,6 +46,8 @@ class Question:
     silent_answers: int
     repeated_sessions: int
     empty_sessions: int
+    question_type: str | None = None
+    question_date: str | None = None
 
 
 def read_longmemeval(
@@ -133,6 +136,8 @@ def _question(
         silent_answers=silent,
         repeated_sessions=len(ids) - len(set(ids)),
         empty_sessions=empty,
+        question_type=fields.optional_text(value, "question_type"),
+        question_date=fields.optional_text(value, "question_date"),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recallbed.corpus.custom import is_custom, read_custom
+from recallbed.corpus.custom import is_custom, meant, read_custom
 from recallbed.corpus.jsonl import Repairs, find_jsonl
 from recallbed.corpus.options import DataOptions
 from recallbed.corpus.records import Task3Row
@@ -28,7 +28,11 @@ app = App()
 
 @dataclass
 class TrackReport:
-    """What one track of one split holds; `fields` counts what its lines have, two levels deep."""
+    """What one track of one split holds.
+
+    `fields` counts what the lines of a release have, two levels deep, and `further` the further
+    fields of a user's own file. `warnings` names fields that may be misspelled.
+    """
 
     split: str
     track: str
@@ -41,6 +45,8 @@ class TrackReport:
     places: dict[str, list[str]] = field(default_factory=dict)
     pools_with_repeated_ids: int = 0
     repeated_texts: int = 0
+    further: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def keep(self, repairs: Repairs) -> None:
         """Take over what was repaired or unusual, and where."""
@@ -97,16 +103,22 @@ def validate(root: Path) -> Report:
 def _validate_custom(path: Path, report: Report) -> TrackReport:
     """A user's own file, as one track named after it."""
     found, repairs = TrackReport("own", path.name), Repairs()
+    further: Counter[str] = Counter()
     try:
         for row in read_custom(path, repairs, on_fault=report.fault):
             found.rows += 1
             found.with_gold += bool(row.golds)
+            further.update(list(row.fields))
             found.repeated_texts += len(row.candidates) - len({m.text for m in row.candidates})
         if found.rows and not found.with_gold:
             report.fault(DataError("no row has a gold, so nothing can be scored", path))
     except DataError as error:
         report.fault(error)
     found.faults = report.fault_count
+    found.further = dict(sorted(further.items()))
+    for name in found.further:
+        if known := meant(name):
+            found.warnings.append(f"field `{name}` is read as a further field: is `{known}` meant?")
     found.keep(repairs)
     return found
 
@@ -201,6 +213,9 @@ def describe(report: Report) -> Iterator[str]:
             for kind, count in counts.items():
                 where = ", ".join(t.places.get(kind, ()))
                 yield f"  {what}: {kind} x {count} (first at {where})"
+        for name, count in t.further.items():
+            yield f"  further field: {name} x {count}"
+        yield from (f"  warning: {line}" for line in t.warnings)
     for name in report.no_tracks:
         yield f"not a track, or without model_input.jsonl: {name}"
     yield from (f"fault: {line}" for line in report.faults)
@@ -237,9 +252,9 @@ def command(
 ) -> None:
     """Check every row of a release, a data file or predictions.
 
-    Reports what was repaired and where. Exit code 2 if there is a fault. With --predictions: the
-    faults for which the official scorer refuses a file; --data, --split and --limit say what was
-    asked.
+    Reports what was repaired and where, and the further fields of your own file. Exit code 2 if
+    there is a fault. With --predictions: the faults for which the official scorer refuses a file;
+    --data, --split and --limit say what was asked.
     """
     from recallbed.corpus.contract import check_format
     from recallbed.harness.terminal import say, say_json
