@@ -1,4 +1,4 @@
-"""Intervals and paired comparisons. Pure functions; every draw comes from a given seed."""
+"""Means with their intervals. Pure functions; every draw comes from a given seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ RESAMPLES = 10_000
 BLOCK = 1 << 23
 """Counts held at once: 64 MiB. It changes no draw."""
 _MULTINOMIAL = 1000
-_EQUAL = 1e-12
 
 
 @final
@@ -148,9 +147,6 @@ class Bootstrap:
         return found
 
 
-NOT_SHOWN = "not shown to differ"
-
-
 def mean_interval(
     values: Sequence[float],
     clusters: Sequence[str],
@@ -161,121 +157,3 @@ def mean_interval(
     if not values:
         return None
     return Bootstrap(clusters, seed).interval(np.array(values, float), bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """A paired comparison: mean of a - b with its 95 % interval, wins, ties, losses and p.
-
-    `p` is of the exact sign test (McNemar's) if all differences are 0 or 1, and of a seeded
-    sign-flip randomisation test otherwise. Without two clusters nothing is known of the spread:
-    `low`, `high`, `p` and `verdict` are None. If all differences are equal a resample holds
-    nothing else, so `low`, `high` and `verdict` are None, too. `reason` then says why.
-    """
-
-    n: int
-    clusters: int
-    a: float
-    b: float
-    difference: float
-    low: float | None
-    high: float | None
-    wins: int
-    ties: int
-    losses: int
-    p: float | None
-    verdict: str | None
-    reason: str | None = None
-
-    @property
-    def interval_text(self) -> str:
-        """The interval, or why there is none."""
-        if self.low is None or self.high is None:
-            return f"(no interval: {self.reason})"
-        return f"[{self.low:+.4f}, {self.high:+.4f}]"
-
-
-def sign_test(wins: int, losses: int) -> float:
-    """Two-sided exact sign test (McNemar's exact test for 0/1 values); 1.0 with no differences."""
-    n = wins + losses
-    tail = sum(math.comb(n, i) for i in range(min(wins, losses) + 1))
-    return min(float(2 * tail / 2**n), 1.0)
-
-
-def sign_flip_test(gaps: Floats, seed: int = 0, flips: int = RESAMPLES) -> float:
-    """Two-sided paired randomisation test of mean difference 0, (flips + 1 in all; Fisher 1935).
-
-    `gaps` holds one difference per cluster. Each flip turns the signs of all at random.
-    """
-    gaps = gaps[gaps != 0]
-    if not len(gaps):
-        return 1.0
-    rng = np.random.default_rng(seed)
-    observed = abs(gaps.sum())
-    height = max(1, BLOCK // len(gaps))
-    at_least = 0
-    for start in range(0, flips, height):
-        signs = rng.integers(0, 2, (min(height, flips - start), len(gaps))) * 2 - 1
-        at_least += int((abs(signs @ gaps) >= observed * (1 - 1e-12)).sum())
-    return (at_least + 1) / (flips + 1)
-
-
-def paired(
-    a: Mapping[str, float],
-    b: Mapping[str, float],
-    clusters: Mapping[str, str] | None = None,
-    seed: int = 0,
-) -> Paired:
-    """Compare two systems on the same queries, `a[query]` with `b[query]`.
-
-    Raises ValueError if the query sets differ or are empty. No field is ever NaN.
-    """
-    if set(a) != set(b):
-        odd = sorted(set(a) ^ set(b))
-        raise ValueError(f"not the same queries: {len(odd)} are in one only, such as {odd[0]}")
-    if not a:
-        raise ValueError("no queries to compare")
-    queries = sorted(a)
-    first = np.array([a[query] for query in queries], float)
-    second = np.array([b[query] for query in queries], float)
-    gap = first - second
-    gap[abs(gap) < _EQUAL] = 0.0  # a fraction summed in another order is a tie
-    names = [clusters.get(query, query) if clusters else query for query in queries]
-    of_cluster = np.unique(names, return_inverse=True)[1]
-    count = int(of_cluster.max()) + 1
-    wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
-    low = high = p = verdict = reason = None
-    if count > 1:
-        if np.isin(gap, (-1, 0, 1)).all() and count == len(names):
-            p = sign_test(wins, losses)
-        else:  # ties give fractions, and a count of signs would ignore how small they are
-            p = sign_flip_test(np.bincount(of_cluster, gap).astype(float), seed)
-    if not gap.any():
-        reason = "no difference on any query"
-    elif count < 2:
-        reason = "all queries are of one session"
-    elif np.ptp(gap) < _EQUAL:
-        reason = "the difference is the same on every query"
-    else:
-        low, high = map(float, np.percentile(Bootstrap(names, seed).means(gap), [2.5, 97.5]))
-        verdict = NOT_SHOWN if low <= 0 <= high else "a is better" if low > 0 else "b is better"
-    return Paired(
-        n=len(queries),
-        clusters=count,
-        a=float(first.mean()),
-        b=float(second.mean()),
-        difference=float(gap.mean()),
-        low=low,
-        high=high,
-        wins=wins,
-        ties=len(queries) - wins - losses,
-        losses=losses,
-        p=p,
-        verdict=verdict,
-        reason=reason,
-    )
-
-
-def p_text(p: float | None) -> str:
-    """Return a p-value for a table: three digits, `<0.001` below these, `-` for none."""
-    return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"

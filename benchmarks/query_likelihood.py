@@ -29,7 +29,8 @@ import numpy as np
 import regex
 
 from analysis.metrics import above_tied, ranked, recall_at
-from analysis.statistics import paired
+from analysis.p_values import p_text
+from analysis.paired import paired
 from indexes.embedding_store import choose_store
 from recallbed.chat_models import ChatOptions, Chats
 from recallbed.corpus.dataset import load_dataset
@@ -148,7 +149,7 @@ def line(what: str, a: Mapping[str, float], b: Mapping[str, float], among: Seque
     gap = paired({n: a[n] for n in among}, {n: b[n] for n in among})
     return (
         f"| {what} | {gap.n} | {gap.b:.4f} | {gap.a:.4f} | {gap.difference:+.4f}"
-        f" [{gap.low:+.4f}, {gap.high:+.4f}] | {gap.wins} | {gap.losses} | {gap.p:.3f} |"
+        f" [{gap.low:+.4f}, {gap.high:+.4f}] | {gap.wins} | {gap.losses} | {p_text(gap.mcnemar)} |"
     )
 
 

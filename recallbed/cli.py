@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "compare": Entry(
         "analysis.compare",
-        "Compare two retrievers on the same pools, or two memory systems or models.",
+        "Compare retrievers on the same pools, or memory systems or models, in pairs.",
     ),
     "paper-table": Entry(
         "analysis.paper_table", "Make Table 2, 3 or 4 of the AlpsBench paper from finished runs."

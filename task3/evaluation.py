@@ -264,7 +264,9 @@ class Evaluation:
 
         Raises UserError for an unknown label.
         """
-        from analysis.compare import Side, compare, compared_metrics, comparison_table
+        from analysis.comparison_table import comparison_table
+        from analysis.sides import Side
+        from analysis.significance import compared_metrics, pairings
 
         for label in (a, b):
             if label not in self.run.labels:
@@ -273,8 +275,8 @@ class Evaluation:
                 )
         sides = Side(self.run, a), Side(self.run, b)
         ks = self.ks if k is None else _numbers("k", k, 1)
-        found = compare(*sides, compared_metrics(ks))
-        return NotebookTable(comparison_table(*sides, found), (), [one.to_json() for one in found])
+        found = pairings(sides, compared_metrics(ks))
+        return NotebookTable(comparison_table(found), (), [one.to_json() for one in found])
 
 
 def _shown_figure() -> Figure:

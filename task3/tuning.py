@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.metrics import Recall, above_tied, ranked
-from analysis.statistics import Z95, Paired, paired
+from analysis.paired import Paired, paired
+from analysis.statistics import Z95
 from recallbed.corpus.material import Material
 from recallbed.corpus.pools import Pool, PoolSet
 from recallbed.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.compare import app
-from analysis.statistics import paired
+from analysis.paired import paired
 from recallbed.harness.item_run import ITEM_KEYS
 from task3 import score
 from tests import kit, test_task3_answer

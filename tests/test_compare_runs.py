@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.compare import app
-from analysis.statistics import paired
+from analysis.paired import paired
 from judges.verdicts import Grades
 from task1 import run as task1_run
 from task1 import score as task1_score

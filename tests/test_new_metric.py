@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from analysis.compare import Side, compare
 from analysis.compare import app as compare_app
 from analysis.curves import curves_of
 from analysis.frontier import points_of
 from analysis.metrics import METRICS, MetricAtK, Precision, Recall, Ties, parse_metric
 from analysis.runs import read_run
+from analysis.sides import Side
+from analysis.significance import pairings
 from task3.sweep import app as sweep_app
 from tests.kit import WriteRelease, read_json, run, run_json, swept
 
@@ -82,7 +83,7 @@ def test_precision_is_read_from_rows_without_being_in_summaries(
     found = read_run(path)
     constant = curves_of([found], Precision(2))[1]
     assert constant.mean == constant.chance == (0.25,)
-    [result] = compare(Side(found, "words"), Side(found, "same"), [Precision(2)])
+    [result] = pairings([Side(found, "words"), Side(found, "same")], [Precision(2)])
     assert (result.metric.name, result.paired.b) == ("P@2", 0.25)
     _, points = points_of([found], None, Precision(2))
     assert [point.recall for point in points] == [result.paired.a, 0.25]

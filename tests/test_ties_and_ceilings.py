@@ -16,7 +16,7 @@ from analysis.metrics import (
     recall_at,
     reciprocal_rank,
 )
-from analysis.statistics import paired
+from analysis.paired import paired
 from analysis.tables import build_table, remarks
 from task3.sweep import app as sweep_app
 from task3.sweep_run import Outcome
