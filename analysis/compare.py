@@ -80,8 +80,7 @@ def place_of(named: str, words: Sequence[str], names: Sequence[str]) -> int:
 
 @app.command(
     examples=(
-        "recallbed compare runs/a:bm25 runs/a:minilm",
-        "recallbed compare runs/a --all-pairs --metric nDCG@10 --area",
+        "recallbed compare runs/a:bm25 runs/a:minilm runs/b:hybrid --all-pairs",
         "recallbed compare runs/mem0 runs/turns --verdicts runs/v1 --verdicts runs/v2",
     )
 )
@@ -89,7 +88,7 @@ def main_command(
     sides: Annotated[
         tuple[str, ...],
         typer.Argument(
-            metavar="RUN[:LABEL]...",
+            metavar="RUN[:LABEL]",
             help="The sides, two or more. A run alone stands for all of its retrievers.",
         ),
     ],
