@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 
 from analysis.item_predictions import OfficialRow, filled, is_item_run, official_rows
-from analysis.metrics import ranked
+from analysis.kept_scores import scores_in, scores_line
 from analysis.official import prediction_row
 from analysis.ranked_pools import material_of
 from analysis.rows import TOP, SweepRow
@@ -24,7 +24,6 @@ from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Task3Row
 from recallbed.errors import UserError
 from recallbed.harness.app import App
-from recallbed.harness.checksums import unseal
 from recallbed.harness.files import file_name, write_atomically
 from recallbed.harness.run_folder import ROWS, SCORES, encode_row
 from recallbed.harness.terminal import note, say
@@ -199,8 +198,8 @@ def _scored(
     with path.open("rb") as stream:
         for number, (row, cell, given, pool) in enumerate(_cells(run, material), 1):
             memories = material.pools.texts(pool)
-            kept = _read_line(stream.readline())
-            scores = None if row.error is not None else _read_scores(kept, len(pool))
+            kept = scores_line(stream.readline())
+            scores = None if row.error is not None else scores_in(kept, len(pool))
             of = given.benchmark_id, cell.label, cell.size
             # Made again from its scores, a row is what the sweep made: neither file is damaged.
             if scores is None:
@@ -254,26 +253,6 @@ def _cut_tie(scores: NDArray[np.float32]) -> bool:
     """Whether memories outside `top` may share the best score."""
     known = scores[np.isfinite(scores)]
     return len(known) < len(scores) and bool((known == known.max()).all())
-
-
-def _read_line(line: bytes) -> dict[str, Any]:
-    """The object of a line of scores; empty if it is damaged."""
-    try:
-        value, undamaged = unseal(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if undamaged and isinstance(value, dict) else {}
-
-
-def _read_scores(kept: dict[str, Any], size: int) -> NDArray[np.float32] | None:
-    """The scores of a line, None if it has none for a pool of `size`."""
-    scores = kept.get("scores")
-    if not isinstance(scores, list) or not all(type(score) is float for score in scores):
-        return None
-    try:
-        return ranked(scores, size)
-    except ValueError:
-        return None
 
 
 def _stem(material: Material, size: int, seed: int) -> str:

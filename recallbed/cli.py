@@ -71,6 +71,14 @@ COMMANDS: Mapping[str, Entry] = {
     "waterfall": Entry(
         "analysis.waterfall", "Show where the questions of task 4 lost their gold memory."
     ),
+    "show": Entry(
+        "analysis.show",
+        "Show queries of a sweep: golds, their ranks, and the memories ranked first.",
+    ),
+    "errors": Entry(
+        "analysis.errors",
+        "List the misses of a retriever: the gold, what was ranked first, and why.",
+    ),
     "curves": Entry("analysis.curves", "Draw recall against the number of distractors."),
     "frontier": Entry(
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."

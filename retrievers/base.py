@@ -19,6 +19,8 @@ from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.failures import cause_of
+from recallbed.harness.typed_settings import parameters
+from retrievers.explanation import Explanation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,6 +185,35 @@ class Retriever(ABC):
             self.prepare(queries, memories)
             self._prepared_for = digest.hexdigest()
 
+    def explain(
+        self, query: str, pool: Sequence[Memory], positions: Sequence[int]
+    ) -> Sequence[Explanation]:
+        """Return why the memories at these positions of a pool have their scores, one for each.
+
+        By default nothing is known, and none is returned. Called for single queries after a run,
+        never for scoring.
+        """
+        return ()
+
+    @final
+    def explanations(
+        self, query: str, pool: Sequence[Memory], positions: Sequence[int]
+    ) -> list[Explanation] | None:
+        """Return one checked explanation per position; None if the retriever gives none.
+
+        Raise RetrieverError if it cannot; MemoryError and UserError as `results` does.
+        """
+        try:
+            found = list(self.explain(query, pool, positions))
+            sound = all(isinstance(one, Explanation) for one in found)
+            if not sound or len(found) not in (0, len(positions)):
+                raise RetrieverError(f"explain: not one Explanation for each of {len(positions)}")
+        except (MemoryError, UserError, RetrieverError):
+            raise
+        except Exception as error:
+            raise RetrieverError(cause_of(error)) from error
+        return found or None
+
     def trust(self, query: str) -> float:
         """Return the weight factor of fusion for this query, 0 to 1: how well it is read."""
         return 1.0
@@ -211,6 +242,14 @@ class Retriever(ABC):
     def from_run(cls, settings: Mapping[str, JSON], run: RunContext) -> Self:
         """Build an instance for a run. Override it to take something from the run's context."""
         return cls(**settings)
+
+    @classmethod
+    def arguments_of(cls, settings: Mapping[str, JSON]) -> Mapping[str, Any]:
+        """Return constructor arguments that give these recorded `settings()`.
+
+        By default the settings that are named like parameters of the constructor.
+        """
+        return {name: settings[name] for name in parameters(cls) if name in settings}
 
 
 class BatchRetriever(Retriever):

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from indexes.tokens import (
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RunContext, Scored
+from retrievers.explanation import TermWeights
 from retrievers.registry import register
 
 Floats = NDArray[np.float64]
@@ -155,6 +156,21 @@ def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     return larger
 
 
+class _Gains(NamedTuple):
+    """What terms of a query add to the scores of some rows.
+
+    By entry, (entries,): the place of its row, its term, and what it adds to the score of a row
+    without the term. That is `nothing` times the weight of each term asked for, (asked,).
+    """
+
+    rows: Ints
+    terms: Ints
+    values: Floats
+    asked: Ints
+    weights: Floats
+    nothing: float
+
+
 @register("bm25")
 class BM25(Retriever):
     """BM25 with the statistics of the pool, or of the run's whole bank (`scope=bank`).
@@ -242,17 +258,45 @@ class BM25(Retriever):
 
     def score_terms(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> Scored:
         """Score the bags `rows` for query `terms`; a repeated term counts each time."""
+        gains = self._gains(terms, rows, bags)
         matched = np.zeros(len(rows), np.bool_)
+        matched[gains.rows] = True
+        gained = np.bincount(gains.rows, gains.values, len(rows))
+        return Scored(gained + gains.nothing * math.fsum(gains.weights), matched)
+
+    @override
+    def explain(
+        self, query: str, pool: Sequence[Memory], positions: Sequence[int]
+    ) -> list[TermWeights]:
+        """Return the terms that query and memory share; for `plus` also those that it lacks."""
+        rows = [self._row(memory.text) for memory in pool]
+        tokens = self.tokens(query)
+        bags = self._content if tokens.content or not tokens.every else self._every
+        terms = tokens.content or tokens.every
+        gains = self._gains(terms, rows, bags)
+        named = {bags.vocabulary[term]: term for term in terms if term in bags.vocabulary}
+        found = []
+        for position in positions:
+            of_term = {
+                int(number): gains.nothing * float(weight)
+                for number, weight in zip(gains.asked, gains.weights, strict=True)
+            }
+            for entry in np.flatnonzero(gains.rows == position):
+                of_term[int(gains.terms[entry])] += float(gains.values[entry])
+            shares = [(named[number], share) for number, share in of_term.items() if share]
+            found.append(TermWeights(tuple(sorted(shares, key=lambda pair: (-pair[1], pair[0])))))
+        return found
+
+    def _gains(self, terms: Sequence[str], rows: Sequence[int], bags: TermBags) -> _Gains:
         pool = bags.gather(rows)
         collection = self._statistics(bags, pool)
         known = len(collection.df)
         numbered = ((bags.vocabulary.get(term, known), n) for term, n in Counter(terms).items())
         asked = sorted((t, n) for t, n in numbered if t < known and collection.df[t])
-        if not asked:
-            return Scored(np.zeros(len(rows)), matched)
-        numbers = np.array([number for number, _ in asked])
+        numbers = np.array([number for number, _ in asked], np.int64)
         weight = np.zeros(len(bags.vocabulary))
-        weight[numbers] = self._idf(collection, numbers) * [times for _, times in asked]
+        times = np.array([count for _, count in asked], float)
+        weight[numbers] = self._idf(collection, numbers) * times
         wanted = np.zeros(len(bags.vocabulary), np.bool_)
         wanted[numbers] = True
         hits = np.flatnonzero(wanted[pool.terms])
@@ -262,9 +306,10 @@ class BM25(Retriever):
         gain = saturation(self.variant, tf, norm, self.k1, self.delta)
         # The score of a term that is missing: rank-bm25's Plus adds its delta to all memories.
         nothing = self.delta if self.variant == "plus" else 0.0
-        gained = np.bincount(at, weight[pool.terms[hits]] * (gain - nothing), len(rows))
-        matched[at] = True
-        return Scored(gained + nothing * math.fsum(weight[numbers]), matched)
+        found = pool.terms[hits]
+        return _Gains(
+            at, found, weight[found] * (gain - nothing), numbers, weight[numbers], nothing
+        )
 
     def _idf(self, collection: Statistics, numbers: NDArray[np.int64]) -> Floats:
         if self.variant != "okapi":

@@ -19,6 +19,7 @@ from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.progress import progress
 from retrievers.base import Retriever, RunContext
+from retrievers.explanation import Cosine
 from retrievers.registry import register
 
 _UNKNOWN = ("[UNK]", "<unk>")
@@ -191,6 +192,20 @@ class Dense(Retriever):
             # Row by row, so that a score does not depend on the number of rows in a block.
             cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
         return cosines
+
+    @override
+    def explain(self, query: str, pool: Sequence[Memory], positions: Sequence[int]) -> list[Cosine]:
+        found = Dense.score(self, query, [pool[i] for i in positions])
+        return [Cosine(cosine) for cosine in found.tolist()]
+
+    @classmethod
+    @override
+    def arguments_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(super().arguments_of(settings))
+        for name in ("query_prompt", "memory_prompt"):
+            if name in found:
+                found[name] = found[name] or NO_PROMPT
+        return found
 
 
 @register("minilm")

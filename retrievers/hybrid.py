@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from analysis.metrics import ranked
+from analysis.metrics import above_tied, ranked
 from recallbed.chat_models.base import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -24,6 +24,7 @@ from recallbed.harness.failures import cause_of
 from retrievers.base import BatchRetriever, NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
 from retrievers.dense import Dense
+from retrievers.explanation import FusedShares, LegShare
 from retrievers.registry import describe_leg, leg_finder, register
 
 Floats = NDArray[np.float64]
@@ -151,9 +152,18 @@ class Hybrid(BatchRetriever):
         for name, one in zip(self.names, results, strict=True):
             if isinstance(one, NotScored):
                 return NotScored(f"leg {name}: {one.cause}", usage)
+        weights = self._weights_for(query)
+        if isinstance(weights, str):
+            return NotScored(weights, usage)
         found = [one for one in results if isinstance(one, Scored)]
         repairs = sum((Counter(one.repairs) for one in found), Counter[str]())
         legs = [as_leg(one.scores, one.matched) for one in found]
+        matched = np.logical_or.reduce([one.matched for one in legs])
+        scores = _sum(self._shares(legs, weights))
+        return Scored(scores, matched, usage=usage, repairs=dict(repairs))
+
+    def _weights_for(self, query: str) -> list[float] | str:
+        """The weights of the legs for a query; why there are none."""
         weights = list(self.weights)
         if self.use_trust:
             for i, (name, leg) in enumerate(zip(self.names, self.legs, strict=True)):
@@ -162,13 +172,50 @@ class Hybrid(BatchRetriever):
                 except (MemoryError, UserError):
                     raise
                 except Exception as error:
-                    return NotScored(f"leg {name}: trust: {cause_of(error)}", usage)
+                    return f"leg {name}: trust: {cause_of(error)}"
+        return weights
+
+    def _shares(self, legs: Sequence[Leg], weights: Sequence[float]) -> list[Floats]:
+        """What each leg adds to the scores, (n,) each."""
         if self.fusion == "rrf":
-            scores = reciprocal_rank_fusion(legs, weights, self.rrf_k)
-        else:
-            scores = weighted_sum(legs, weights, self.scale)
-        matched = np.logical_or.reduce([one.matched for one in legs])
-        return Scored(scores, matched, usage=usage, repairs=dict(repairs))
+            return _reciprocal_ranks(legs, weights, self.rrf_k)
+        return _weighted(legs, weights, self.scale)
+
+    @override
+    def explain(
+        self, query: str, pool: Sequence[Memory], positions: Sequence[int]
+    ) -> list[FusedShares]:
+        weights = self._weights_for(query)
+        results = [one.results([query], [pool])[0] for one in self.legs]
+        found = [one for one in results if isinstance(one, Scored)]
+        if isinstance(weights, str) or len(found) < len(results):
+            return []
+        legs = [as_leg(one.scores, one.matched) for one in found]
+        shares = self._shares(legs, weights)
+        own = [one.explanations(query, pool, positions) for one in self.legs]
+        return [
+            FusedShares(
+                tuple(
+                    LegShare(
+                        name,
+                        float(share[position]),
+                        float(leg.scores[position]),
+                        above_tied(leg.scores, position),
+                        None if why is None else why[number],
+                    )
+                    for name, leg, share, why in zip(self.names, legs, shares, own, strict=True)
+                )
+            )
+            for number, position in enumerate(positions)
+        ]
+
+    @classmethod
+    @override
+    def arguments_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(super().arguments_of(settings))
+        found["legs"] = ",".join(leg["label"] for leg in settings["legs"])
+        found["weights"] = ",".join(map(repr, settings["weights"]))
+        return found
 
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:
@@ -243,8 +290,12 @@ def ranks(one: Leg) -> Floats:
 
 def weighted_sum(legs: Sequence[Leg], weights: Sequence[float], scale: Scale = "minmax") -> Floats:
     """Return the weighted sum of the legs on a common scale, (n,)."""
+    return _sum(_weighted(legs, weights, scale))
+
+
+def _weighted(legs: Sequence[Leg], weights: Sequence[float], scale: Scale) -> list[Floats]:
     common = {"minmax": minmax, "zscore": zscore}[scale]
-    return _sum([weight * common(one) for one, weight in zip(legs, weights, strict=True)])
+    return [weight * common(one) for one, weight in zip(legs, weights, strict=True)]
 
 
 def reciprocal_rank_fusion(
@@ -254,8 +305,11 @@ def reciprocal_rank_fusion(
 
     A larger `rrf_k` gives more weight to agreement and less to the first place of one leg.
     """
-    shares = [weight / (rrf_k + ranks(one)) for one, weight in zip(legs, weights, strict=True)]
-    return _sum(shares)
+    return _sum(_reciprocal_ranks(legs, weights, rrf_k))
+
+
+def _reciprocal_ranks(legs: Sequence[Leg], weights: Sequence[float], rrf_k: float) -> list[Floats]:
+    return [weight / (rrf_k + ranks(one)) for one, weight in zip(legs, weights, strict=True)]
 
 
 def _sum(parts: Sequence[Floats]) -> Floats:

@@ -47,7 +47,8 @@ class RetrieverOptions:
     allow_code: Annotated[
         bool,
         typer.Option(
-            help="Let a settings file (--set @FILE) name package.module:Class, whose code is run."
+            help="Let a file (--set @FILE, or that of a run) name package.module:Class, whose code"
+            " is run."
         ),
     ] = False
     store: Store = None

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "retrievers": (*GROUND, *PURE, "indexes"),
     "memory_systems": RETRIEVAL,
     "analysis": (*GROUND, "indexes", "judges", "memory_scoring"),
+    "analysis.errors": (*GROUND, "analysis", "indexes", "judges", "memory_scoring", "retrievers"),
     "analysis.metrics": (),
     "analysis.statistics": (),
     "judges": (*GROUND, *PURE, "indexes"),

@@ -134,8 +134,10 @@ def test_the_names_in_the_help_are_those_there_are(registry: Registry[Any]) -> N
     assert registered(registry.package) == tuple(ours)  # tests register classes of their own
 
 
-ONE_NAME_SEVERAL_MEANINGS = {"--out", "--label"}
-"""A result is a run folder, a file or a folder; the label of an import is new, not chosen."""
+ONE_NAME_SEVERAL_MEANINGS = {"--out", "--label", "--retriever", "--limit", "--format"}
+"""A result is a run folder, a file or a folder; the label of an import is new, not chosen. Commands
+on finished runs choose retrievers and limit what is shown; formats are those of a command.
+"""
 
 
 def test_an_option_means_the_same_in_every_command() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -37,10 +38,27 @@ def one_line(text: object) -> str:
     return visible(_BLANKS.sub(" ", str(text)).strip())
 
 
+class SafeLine(str):
+    """A line made of `visible` parts, which `say` prints as it is."""
+
+    __slots__ = ()
+
+
+def isolated(text: str) -> SafeLine:
+    """Return `visible` text, between bidirectional isolates if it has right-to-left characters.
+
+    They keep its direction from the rest of the line, and no terminal shows them.
+    """
+    text = visible(text)
+    if any(unicodedata.bidirectional(c) in ("R", "AL") for c in text):
+        text = f"\u2068{text}\u2069"
+    return SafeLine(text)
+
+
 def say(*lines: object) -> None:
     """Print lines of a result on stdout."""
     for line in lines:
-        print(_encodable(visible(line)))
+        print(_encodable(line if isinstance(line, SafeLine) else visible(line)))
 
 
 def note(*lines: object) -> None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
-from recallbed.harness.terminal import one_line, say
+from recallbed.harness.terminal import SafeLine, isolated, one_line, say, visible
 
 _GAP = "  "
+_LEAST = 20
+"""Cells that a text is given even if the terminal is narrower."""
 
 
 @dataclass(slots=True)
@@ -118,6 +120,22 @@ def print_tables(tables: Iterable[TextTable]) -> None:
 def terminal_width() -> int | None:
     """The width of stdout's terminal; None for a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def text_block(head: str, text: object, width: int | None) -> list[SafeLine]:
+    """Return a text on lines of at most `width` cells, below each other and after `head`.
+
+    Right-to-left lines are isolated from the head for a terminal; None, for a file or a pipe, is
+    one line without isolates.
+    """
+    head = visible(head)
+    room = None if width is None else max(width - cell_len(head), _LEAST)
+    parts = wrapped(one_line(text), room)
+    blank = " " * cell_len(head)
+    return [
+        SafeLine((blank if number else head) + (part if width is None else isolated(part)))
+        for number, part in enumerate(parts)
+    ]
 
 
 def wrapped(text: str, width: int | None) -> list[str]:

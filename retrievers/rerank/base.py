@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from analysis.metrics import ranked
+from analysis.metrics import above_tied, ranked
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import BatchRetriever, NotScored, Retriever, RetrieverError, RunContext, Scored
+from retrievers.explanation import RerankedPlace, RerankerEvidence
 from retrievers.registry import describe_leg, leg_finder
 
 NO_FIRST_STAGE = "none"
@@ -32,6 +33,11 @@ class Shortlist:
     query: str
     texts: tuple[str, ...]
     scores: NDArray[np.float64]
+
+    def part(self, numbers: Sequence[int]) -> Shortlist:
+        """Return the texts of these numbers alone."""
+        texts = tuple(self.texts[i] for i in numbers)
+        return Shortlist(self.query, texts, self.scores[list(numbers)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,44 @@ class Reranker(BatchRetriever):
                     found.append(self._merge(pool, first, shortlists[i], result))
         return found
 
+    def evidence(
+        self, shortlist: Shortlist, numbers: Sequence[int]
+    ) -> Mapping[int, RerankerEvidence]:
+        """Return what is known of these texts of a shortlist, by number; no chat model is asked."""
+        return {}
+
+    @override
+    def explain(
+        self, query: str, pool: Sequence[Memory], positions: Sequence[int]
+    ) -> list[RerankedPlace]:
+        [first] = self._first_scores([query], [pool])
+        if isinstance(first, NotScored):
+            return []
+        scores = np.asarray(first.scores, np.float32)
+        shortlist = self._shortlist(query, pool, scores)
+        number = {text: i for i, text in enumerate(shortlist.texts)}
+        wanted = {i: number[pool[i].text] for i in positions if pool[i].text in number}
+        known = self.evidence(shortlist, sorted(set(wanted.values()))) if wanted else {}
+        alone = self.first_stage_name == NO_FIRST_STAGE
+        own = None if alone else self.first_stage.explanations(query, pool, positions)
+        return [
+            RerankedPlace(
+                position in wanted,
+                len(pool) if self.depth is None else min(self.depth, len(pool)),
+                None if alone else above_tied(scores, position),
+                None if own is None else own[place],
+                known.get(wanted.get(position, -1)),
+            )
+            for place, position in enumerate(positions)
+        ]
+
+    @classmethod
+    @override
+    def arguments_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(super().arguments_of(settings))
+        first = settings.get("first_stage")
+        return {**found, "first_stage": first["label"] if first else NO_FIRST_STAGE}
+
     def _first_scores(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | NotScored]:
@@ -226,3 +270,13 @@ class Reranker(BatchRetriever):
             repairs={kind: count for kind, count in sorted(repairs.items()) if count},
             depth=None if alone else self.depth or len(pool),
         )
+
+
+def evidence_of(
+    name: str, numbers: Sequence[int], result: Reranked | RetrieverError
+) -> dict[int, RerankerEvidence]:
+    """Return the values of a part of a shortlist as evidence; nothing after a failure."""
+    if isinstance(result, RetrieverError):
+        return {}
+    values = np.asarray(result.values, np.float64).tolist()
+    return {n: RerankerEvidence(v, name) for n, v in zip(numbers, values, strict=True)}

@@ -23,8 +23,9 @@ from indexes.encoder import (
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from retrievers.base import RetrieverError
+from retrievers.explanation import RerankerEvidence
 from retrievers.registry import register
-from retrievers.rerank.base import Reranked, Reranker, Shortlist
+from retrievers.rerank.base import Reranked, Reranker, Shortlist, evidence_of
 
 TRUNCATED = "truncated"
 
@@ -125,6 +126,12 @@ class CrossEncoderReranker(Reranker):
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
         # One by one: what else is in a batch changes the last digits of an output.
         return [self._rerank(shortlist) for shortlist in shortlists]
+
+    @override
+    def evidence(
+        self, shortlist: Shortlist, numbers: Sequence[int]
+    ) -> Mapping[int, RerankerEvidence]:
+        return evidence_of("output", numbers, self._rerank(shortlist.part(numbers)))
 
     def _rerank(self, shortlist: Shortlist) -> Reranked | RetrieverError:
         import torch

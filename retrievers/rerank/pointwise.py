@@ -8,7 +8,7 @@ Fine-Grained Relevance Labels".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from recallbed.chat_models import Cause, Failure, Reply, TokenScorer, Usage
 from retrievers.base import RetrieverError
+from retrievers.explanation import RerankerEvidence
 from retrievers.registry import register
-from retrievers.rerank.base import Reranked, Shortlist
+from retrievers.rerank.base import Reranked, Shortlist, evidence_of
 from retrievers.rerank.prompt_reranker import (
     ChatResult,
     PromptReranker,
@@ -68,6 +69,15 @@ class Pointwise(PromptReranker):
         if isinstance(self.chat, TokenScorer):
             return [self._by_odds(shortlist, self.chat) for shortlist in shortlists]
         return super().rerank_all(shortlists)
+
+    @override
+    def evidence(
+        self, shortlist: Shortlist, numbers: Sequence[int]
+    ) -> Mapping[int, RerankerEvidence]:
+        if not isinstance(self.chat, TokenScorer):
+            return super().evidence(shortlist, numbers)
+        found = self._by_odds(shortlist.part(numbers), self.chat)
+        return evidence_of("log P(yes) - log P(no)", numbers, found)
 
     def _by_odds(self, shortlist: Shortlist, scorer: TokenScorer) -> Reranked | RetrieverError:
         prompts = [self.prompt.build(shortlist.query, [text]) for text in shortlist.texts]

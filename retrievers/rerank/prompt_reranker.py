@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,6 +25,8 @@ from recallbed.chat_models.base import Failure
 from recallbed.chat_models.budget import estimate_text
 from recallbed.errors import UserError
 from retrievers.base import Retriever, RetrieverError, RunContext
+from retrievers.explanation import ModelReply, RerankerEvidence
+from retrievers.recorded import chat_name
 from retrievers.rerank.base import Reranked, Reranker, Shortlist, order_key
 from retrievers.rerank.replies import (
     CUT,
@@ -74,6 +76,8 @@ class RerankState:
     shown: dict[int, None] = field(default_factory=dict)
     replies: int = 0
     unusable: int = 0
+    prompts: dict[tuple[Message, ...], tuple[int, ...]] | None = None
+    """The texts that each prompt shows, in its order; None unless they are to be kept."""
 
 
 class PromptReranker(Reranker):
@@ -178,6 +182,47 @@ class PromptReranker(Reranker):
             answers = {i: [next(flat) for _ in requests] for i, requests in asked.items()}
         return [found[i] for i in range(len(shortlists))]
 
+    @override
+    def evidence(
+        self, shortlist: Shortlist, numbers: Sequence[int]
+    ) -> Mapping[int, RerankerEvidence]:
+        """Return the replies to the prompts that showed these texts, as far as they are stored."""
+        found: dict[int, list[ModelReply]] = {number: [] for number in numbers}
+        for shown, answer in self._stored_replies(shortlist):
+            for label, number in enumerate(shown, 1):
+                if number in found:
+                    text = answer.text
+                    if isinstance(answer, Failure):
+                        text = text or answer.cause.value
+                    found[number].append(ModelReply(text, label))
+        return {n: RerankerEvidence(replies=tuple(one)) for n, one in found.items() if one}
+
+    def _stored_replies(self, shortlist: Shortlist) -> Iterator[tuple[tuple[int, ...], ChatResult]]:
+        """The texts that each prompt shows, and its reply, up to the first that is not stored."""
+        state = RerankState(shortlist, prompts={})
+        steps = self.steps(state)
+        if len(shortlist.texts) < 2:
+            return
+        try:
+            requests = next(steps)
+            while True:
+                answers: list[ChatResult] = []
+                for request in requests:
+                    answer = self.chat.recall(request)
+                    if answer is None:
+                        return
+                    answers.append(answer)
+                    assert state.prompts is not None
+                    yield state.prompts[request.messages], answer
+                requests = steps.send(answers)
+        except (StopIteration, RetrieverError):
+            return
+
+    @classmethod
+    @override
+    def arguments_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**super().arguments_of(settings), "model": chat_name(settings["model"])}
+
     def _ordered(self, state: RerankState, order: Sequence[int]) -> Reranked | RetrieverError:
         if self.unusable == "fail" and state.replies and state.replies == state.unusable:
             kinds = ", ".join(sorted(kind for kind in state.repairs if state.repairs[kind]))
@@ -197,6 +242,8 @@ class PromptReranker(Reranker):
         """Return the prompt that shows these texts of the shortlist in this order."""
         texts = [state.shortlist.texts[i] for i in numbers]
         messages = self.prompt.build(state.shortlist.query, texts, **slots)
+        if state.prompts is not None:
+            state.prompts[messages] = tuple(numbers)
         return Request(messages, schema, self.max_tokens)
 
     def fits(self, messages: Sequence[Message]) -> bool:

@@ -27,6 +27,7 @@ from recallbed.chat_models.budget import estimate_text
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import short_hash
 from retrievers.base import RetrieverError, RunContext
+from retrievers.explanation import RerankerEvidence
 from retrievers.hybrid import PUBLIC_DEV, as_leg, weighted_sum
 from retrievers.registry import register
 from retrievers.rerank.base import Reranked, Shortlist
@@ -86,6 +87,18 @@ class QueryLikelihood(PromptReranker):
     def rerank_all(self, shortlists: Sequence[Shortlist]) -> list[Reranked | RetrieverError]:
         # One by one: what else is in a batch changes the last digits of a likelihood.
         return [self.mixed(shortlist, self.likelihoods(shortlist)) for shortlist in shortlists]
+
+    @override
+    def evidence(
+        self, shortlist: Shortlist, numbers: Sequence[int]
+    ) -> Mapping[int, RerankerEvidence]:
+        found = self.likelihoods(shortlist.part(numbers))
+        name = "mean log P(query token)"
+        return {
+            number: RerankerEvidence(value, name)
+            for number, value in zip(numbers, found, strict=True)
+            if not isinstance(value, Failure)
+        }
 
     def likelihoods(self, shortlist: Shortlist) -> list[float | Failure]:
         """Return the mean log-probability of the query's tokens after each text (natural log)."""

@@ -1,0 +1,123 @@
+"""The retrievers of a finished run, built again from what its fingerprint records of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recallbed.chat_models import ChatModel, ChatOptions, Chats
+from recallbed.errors import UserError
+from recallbed.harness.failures import cause_of
+from recallbed.harness.fingerprint import canonical, difference
+from retrievers.base import Retriever, RunContext
+from retrievers.registry import RETRIEVERS, GivenInstance, describe_retriever, leg_finder
+
+Entry = Mapping[str, Any]
+"""`label`, `name` and `settings` of a retriever, as a fingerprint has them."""
+
+
+def rebuild(
+    entries: Sequence[Entry], label: str, run: RunContext, *, allow_code: bool = False
+) -> Retriever:
+    """Return the retriever of a label, with the settings that the run had.
+
+    Raise UserError if it cannot be built here: its class or model is missing, it is a class of the
+    user's and `allow_code` is not given, or what is built has other settings or other code.
+    """
+    by_label = {entry["label"]: entry for entry in entries}
+    try:
+        needed = {one["label"]: one for one in _with_legs(by_label, by_label[label])}
+        given = [_configured(one, allow_code) for one in needed.values()]
+        found = leg_finder(given, run)(label)
+        configuration = next(one for one in given if one.label == label)
+        built = dict(describe_retriever(configuration, found))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{label}: its recorded settings cannot be read ({error!r})") from None
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"{label}: cannot be built ({cause_of(error)})") from error
+    was = {key: value for key, value in by_label[label].items() if key != "label"}
+    for one in (was, built):
+        one.pop("fitted_on", None)
+        one.pop("name", None)
+    if canonical(was) != canonical(built):
+        raise UserError(f"{label}: is not what the run had ({difference(was, built)})")
+    return found
+
+
+class RecordedChats:
+    """The chat models of a run by name, with the address and options that it had.
+
+    `options` are for the rest, such as the reply cache.
+    """
+
+    def __init__(self, entries: Sequence[Entry], options: ChatOptions) -> None:
+        self._options = options
+        self._recorded = {
+            name: settings
+            for entry in entries
+            for name, settings in _chat_models(entry["settings"])
+        }
+        self._built: dict[str, Chats] = {}
+
+    def __call__(self, name: str) -> ChatModel:
+        """Return the model. Raise UserError as `Chats` does."""
+        if name not in self._built:
+            settings, mine = self._recorded.get(name, {}), self._options
+            if settings.get("address"):
+                mine = replace(mine, base_url=settings["address"])
+            if settings.get("extra_body"):
+                mine = replace(mine, extra_body=json.dumps(settings["extra_body"]))
+            if "temperature" in settings:
+                value = settings["temperature"]
+                mine = replace(mine, temperature="none" if value is None else str(value))
+            self._built[name] = Chats(mine)
+        return self._built[name](name)
+
+    def close(self) -> None:
+        """Close all models."""
+        for chats in self._built.values():
+            chats.close()
+
+
+def _with_legs(by_label: Mapping[str, Entry], entry: Entry) -> Iterator[Entry]:
+    """The entry of a retriever and those of its legs and first stages, once the run's own."""
+    yield entry
+    settings = entry["settings"]
+    legs = [*settings.get("legs", ()), *filter(None, [settings.get("first_stage")])]
+    for leg in legs:
+        if isinstance(leg, Mapping):
+            known = by_label.get(leg["label"], leg)
+            yield from _with_legs(by_label, known)
+
+
+def _configured(entry: Entry, allow_code: bool) -> GivenInstance:
+    """The configuration of an instance, which the run builds again with its store and legs."""
+    name = entry.get("name") or entry["class"]
+    if ":" in name and not allow_code and not name.startswith("retrievers."):
+        raise UserError(f"{entry['label']}: is the class `{name}`, whose code would be run")
+    cls = RETRIEVERS.find(name)
+    instance = cls(**cls.arguments_of(entry["settings"]))
+    return GivenInstance(entry["label"], name, {}, instance=instance)
+
+
+def _chat_models(settings: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The recorded settings of each chat model, by the name that a user types."""
+    if isinstance(settings, Mapping):
+        model = settings.get("model")
+        if isinstance(model, Mapping) and isinstance(model.get("model"), str):
+            yield chat_name(model), model
+        for value in settings.values():
+            yield from _chat_models(value)
+    elif isinstance(settings, list):
+        for value in settings:
+            yield from _chat_models(value)
+
+
+def chat_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of a chat model as a user types it, from its recorded settings."""
+    kind = "openai" if "address" in settings else "local"
+    return f"{kind}:{settings['model']}"
