@@ -1,0 +1,121 @@
+"""Everything that finished runs show, on one page: `python -m analysis.report RUN... --out F`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from analysis.published import chosen_published
+from analysis.ranked_pools import material_of
+from analysis.report_blocks import Blocks
+from analysis.report_data import (
+    check_one_origin,
+    figures_of,
+    frontier_of,
+    manifests_of,
+    of_all_sizes,
+    report_curves,
+)
+from analysis.report_html import html_page, plotly_source
+from analysis.report_queries import add_queries
+from analysis.runs import Run, read_run
+from recallbed.corpus.options import Data
+from recallbed.errors import UserError
+from recallbed.harness.app import App
+from recallbed.harness.files import refuse_output, write_atomically
+from recallbed.harness.options import Ks
+from recallbed.harness.run_options import Overwrite
+from recallbed.harness.terminal import note, say
+
+app = App()
+
+
+def write_report(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    data: Path | None = None,
+    ks: Sequence[int] = (1, 5, 10),
+    title: str | None = None,
+    texts: bool = True,
+    published: str = "none",
+) -> None:
+    """Write the report of runs on the same pools as one HTML file; equal runs give equal bytes.
+
+    `data` is the data of the runs, None for the embedded sample. Without `texts` the page holds no
+    text of the data, and `data` may be missing: then there are no breakdowns. Raise UserError for
+    runs on different data or pools, for data that the runs were not made on, and without plotly.
+    """
+    plotly = plotly_source()
+    check_one_origin(runs)
+    whole = of_all_sizes(runs)
+    known = texts or data is not None or whole.manifest["fingerprint"]["data"]["sample"]
+    material = material_of(whole, data) if known else None
+    curves = report_curves(runs, ks)
+    if not curves:
+        raise UserError("no run has a row: nothing to report")
+    figures = figures_of(runs, curves, ks, chosen_published(published, ks[0]))
+    blocks = Blocks()
+    page = {
+        "title": title or "Retrieval of memories",
+        **figures,
+        "frontier": frontier_of(runs, ks, figures["sizes"]),
+        "runs": manifests_of(runs),
+        "queries": add_queries(blocks, runs, curves, material, texts),
+    }
+    write_atomically(out, html_page(page["title"], page, blocks, plotly))
+
+
+@app.command(
+    examples=(
+        "recallbed report runs/a --out report.html",
+        "recallbed report runs/a runs/b --data alpsbench/benchmark_data --out report.html",
+    )
+)
+def command(
+    runs: Annotated[
+        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")] = Path("report.html"),
+    data: Data = None,
+    ks: Ks = (1, 5, 10),
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Heading of the page.")
+    ] = None,
+    texts: Annotated[
+        bool,
+        typer.Option(
+            "--texts/--no-texts",
+            help="Whether the page holds the texts of queries and memories. Without, it has ids"
+            " and ranks only, and may be passed on when the data may not.",
+        ),
+    ] = True,
+    published: Annotated[
+        str,
+        typer.Option(
+            metavar="none|baselines|all|NAME,...", help="Published reference lines to draw."
+        ),
+    ] = "none",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write everything that runs show as one HTML page, which needs no network.
+
+    Curves, table, frontier, settings, and every query with its rankings. All runs are of the same
+    data and pools; pool sizes may differ. --data names the data of the runs, unless it is the
+    embedded sample.
+    """
+    refuse_output(out, overwrite)
+    read = [read_run(path) for path in runs]
+    write_report(
+        read, out, data=data, ks=ks, title=title, texts=texts, published=published
+    )
+    say(out)
+    if texts and not read[0].manifest["fingerprint"]["data"]["sample"]:
+        note(f"{out} holds texts of the data. Pass it on only if the data may be; see --no-texts")
+
+
+if __name__ == "__main__":
+    app()

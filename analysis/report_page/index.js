@@ -1,0 +1,99 @@
+/* The index of all queries, and what the reader wants to see of them. */
+
+/**
+ * @typedef {{names: string[], of: number[]}} Names
+ * @typedef {{id: string[], text?: string[], language?: Names, label?: Names,
+ *   fields?: Object<string, Names>, ties: Array<Object<string, any[]>>}} QueryIndex
+ * @typedef {{a: number, b: number, cell: string, k: number, outcome: string, search: string,
+ *   language: string, label: string, fields: Array<[string, string]>}} Wish
+ */
+
+const OUTCOMES = [
+  ["", "all"],
+  ["hit", "hit: every gold is in the first k"],
+  ["miss", "miss: no gold can be in the first k"],
+  ["partly", "partly: by chance among ties, or some golds"],
+  ["failed", "failed"],
+  ["a-beats-b", "the first is better than the second"],
+  ["b-beats-a", "the second is better than the first"],
+];
+
+/** @returns {Wish} what the state says, each choice one that there is */
+function chosenWish() {
+  const a = curveNumber(state.get("a"), 0);
+  const b = curveNumber(state.get("b"), -1);
+  const sizes = report.sizes;
+  const n = sizes.includes(Number(state.get("n"))) && state.get("n") ? Number(state.get("n")) : sizes[0];
+  const seed = report.seeds.includes(Number(state.get("seed"))) && state.get("seed") ? Number(state.get("seed")) : report.seeds[0];
+  const outcome = OUTCOMES.some(([value]) => value === state.get("f")) ? state.get("f") : "";
+  const fields = [...state.values].filter(([key]) => key.startsWith("field.")).map(([key, value]) => [key.slice(6), value]);
+  return {
+    a,
+    b: b === a ? -1 : b,
+    cell: `${n}/${seed}`,
+    k: chosenK(),
+    outcome,
+    search: state.get("s"),
+    language: state.get("lang"),
+    label: state.get("label"),
+    fields: /** @type {Array<[string, string]>} */ (fields),
+  };
+}
+
+/** @param {string} name @param {number} otherwise @returns {number} */
+function curveNumber(name, otherwise) {
+  const found = report.curves.findIndex((curve) => curve.name === name);
+  if (found >= 0) return found;
+  const byLabel = report.curves.findIndex((curve) => curve.label === name);
+  return byLabel >= 0 ? byLabel : otherwise;
+}
+
+/** @param {QueryIndex} index @param {number} curve @param {string} cell @param {number} query */
+function entryOf(index, curve, cell, query) {
+  const column = curve < 0 ? undefined : index.ties[curve][cell];
+  return column ? column[query] : NOT_RUN;
+}
+
+/**
+ * @param {any} entry of the index
+ * @param {number} k
+ * @returns {{word: string, recall: number|null}} hit, miss, partly, failed or not run
+ */
+function outcomeOf(entry, k) {
+  const ties = tiesOf(entry);
+  if (!ties) return { word: entry === FAILED ? "failed" : "not run", recall: null };
+  const recall = recallAt(ties, k);
+  return { word: recall >= 1 ? "hit" : recall <= 0 ? "miss" : "partly", recall };
+}
+
+/** @param {QueryIndex} index @param {Wish} wish @returns {number[]} the queries that fit */
+function filtered(index, wish) {
+  const words = wish.search.toLocaleLowerCase().split(/\s+/).filter(Boolean);
+  const found = [];
+  for (let query = 0; query < index.id.length; query++) {
+    if (wish.language && named(index.language, query) !== wish.language) continue;
+    if (wish.label && named(index.label, query) !== wish.label) continue;
+    if (wish.fields.some(([key, value]) => index.fields && index.fields[key] && named(index.fields[key], query) !== value)) continue;
+    if (words.length) {
+      const text = `${index.id[query]}\n${index.text ? index.text[query] : ""}`.toLocaleLowerCase();
+      if (!words.every((word) => text.includes(word))) continue;
+    }
+    if (wish.outcome && !fits(index, wish, query)) continue;
+    found.push(query);
+  }
+  return found;
+}
+
+/** @param {QueryIndex} index @param {Wish} wish @param {number} query @returns {boolean} */
+function fits(index, wish, query) {
+  const one = outcomeOf(entryOf(index, wish.a, wish.cell, query), wish.k);
+  if (!wish.outcome.includes("beats")) return one.word === wish.outcome;
+  const other = outcomeOf(entryOf(index, wish.b, wish.cell, query), wish.k);
+  if (one.recall === null || other.recall === null) return false;
+  return wish.outcome === "a-beats-b" ? one.recall > other.recall : other.recall > one.recall;
+}
+
+/** @param {Names|undefined} names @param {number} query @returns {string} empty if it has none */
+function named(names, query) {
+  return names && names.of[query] >= 0 ? names.names[names.of[query]] : "";
+}
