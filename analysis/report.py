@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -54,10 +54,10 @@ def write_report(
     whole = of_all_sizes(runs)
     known = texts or data is not None or whole.manifest["fingerprint"]["data"]["sample"]
     material = material_of(whole, data) if known else None
-    curves = report_curves(runs, ks)
+    curves = report_curves(runs)
     if not curves:
         raise UserError("no run has a row: nothing to report")
-    figures = figures_of(runs, curves, ks, chosen_published(published, ks[0]))
+    figures = figures_of(runs, curves, ks, chosen_published(published))
     blocks = Blocks()
     page = {
         "title": title or "Retrieval of memories",
@@ -82,9 +82,7 @@ def command(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")] = Path("report.html"),
     data: Data = None,
     ks: Ks = (1, 5, 10),
-    title: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Heading of the page.")
-    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
     texts: Annotated[
         bool,
         typer.Option(
@@ -109,9 +107,7 @@ def command(
     """
     refuse_output(out, overwrite)
     read = [read_run(path) for path in runs]
-    write_report(
-        read, out, data=data, ks=ks, title=title, texts=texts, published=published
-    )
+    write_report(read, out, data=data, ks=ks, title=title, texts=texts, published=published)
     say(out)
     if texts and not read[0].manifest["fingerprint"]["data"]["sample"]:
         note(f"{out} holds texts of the data. Pass it on only if the data may be; see --no-texts")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _ENDS_AN_ELEMENT = re.compile("[<>&]")
+_KIND = "application/octet-stream;base64"
 _NAME = re.compile("[a-z][a-z0-9-]*")
 
 
@@ -44,9 +45,7 @@ class Blocks:
     def elements(self) -> Iterator[str]:
         """Yield one <script> element per block, which a browser keeps and does not run."""
         for name, text in self._texts.items():
-            yield (
-                f'<script type="application/octet-stream;base64" id="block-{name}">{text}</script>\n'
-            )
+            yield f'<script type="{_KIND}" id="block-{name}">{text}</script>\n'
 
 
 def in_chunks(values: Sequence[Any], length: int) -> Iterator[tuple[int, Sequence[Any]]]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.curves import curves_of, gaps, scored_cells
+from analysis.curves import gaps
 from analysis.frontier import AXES, frontier, frontier_remarks, points_of
 from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.published import CAPTION
-from analysis.runs import Run
+from analysis.runs import Run, names_apart
 from analysis.summary import Cell, Estimate, SweepSummary
 from analysis.tables import remarks, title
 from recallbed.errors import UserError
@@ -83,21 +83,16 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def report_curves(runs: Sequence[Run], ks: Sequence[int]) -> list[ReportCurve]:
-    """Return every label of every run, those without a scored row last."""
-    metric = Recall(ks[0])
-    names = iter([curve.label for curve in curves_of(runs, metric, ks)])
-    retrievers = list(dict.fromkeys(label for run in runs for label in run.labels))
-    scored, rest = [], []
-    for source, run in enumerate(runs):
-        for label in run.labels:
-            look = retrievers.index(label), source
-            if scored_cells(run, label, metric, ks):
-                scored.append(ReportCurve(next(names), run, label, *look))
-            elif any(row.retriever == label for row in run.rows):
-                folder = f" ({run_names(runs)[source]})" if len(runs) > 1 else ""
-                rest.append(ReportCurve(f"{label}{folder}, nothing scored", run, label, *look))
-    return [*scored, *rest]
+def report_curves(runs: Sequence[Run]) -> list[ReportCurve]:
+    """Return every label of every run that has a row, scored or failed."""
+    pairs = [(run, label) for run in runs for label in run.labels]
+    retrievers = list(dict.fromkeys(label for _, label in pairs))
+    found = []
+    for (run, label), name in zip(pairs, names_apart(pairs), strict=True):
+        if any(row.retriever == label for row in run.rows):
+            source = next(i for i, one in enumerate(runs) if one is run)
+            found.append(ReportCurve(name, run, label, retrievers.index(label), source))
+    return found
 
 
 def summary_of(run: Run, ks: Sequence[int]) -> SweepSummary:

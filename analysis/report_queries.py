@@ -15,7 +15,6 @@ from analysis.rows import SweepRow
 from analysis.runs import Run
 from indexes.language import language_of
 from recallbed.corpus.material import Material
-from recallbed.corpus.pools import Pool
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import UserError
 from recallbed.harness.run_folder import ROWS
@@ -181,14 +180,16 @@ def _index(
         known["label"] = _column(labels)
         fields = list(dict.fromkeys(key for row in rows if row for key in row.fields))
         known["fields"] = {
-            key: _column([_text(row.fields[key]) if row and key in row.fields else None for row in rows])
+            key: _column(
+                [_text(row.fields[key]) if row and key in row.fields else None for row in rows]
+            )
             for key in fields
         }
     return {"id": names, "ties": ties, **known}
 
 
 def _ties(row: SweepRow) -> Any:
-    """[above, tied] of the only gold, a list of these for several golds, FAILED for a failed row."""
+    """[above, tied] of the only gold, a list of these for several golds; FAILED without a score."""
     if row.error is not None:
         return FAILED
     pairs = [list(tie) for tie in row.ties]
@@ -202,5 +203,7 @@ def _column(values: Sequence[str | None]) -> dict[str, Any]:
     return {"names": names, "of": [-1 if v is None else number[v] for v in values]}
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

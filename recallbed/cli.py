@@ -83,6 +83,7 @@ COMMANDS: Mapping[str, Entry] = {
     "frontier": Entry(
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."
     ),
+    "report": Entry("analysis.report", "Write what runs show as one page that needs no network."),
     "export": Entry("analysis.export", "Write a run as files that other tools read."),
     "import": Entry("analysis.importing", "Import TREC runs or official predictions as a run."),
     "validate": Entry(

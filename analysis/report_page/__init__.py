@@ -19,7 +19,7 @@ SCRIPTS = (
     "runs",
     "main",
 )
-"""The scripts in the order in which they are joined; a later one uses what an earlier one defines."""
+"""The scripts in the order in which they are joined."""
 
 
 def asset(name: str) -> str:
