@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.groups import field_names, group_of, groupings
 from analysis.ranked_pools import RankedPool, ranked_pools
 from analysis.report_blocks import Blocks, in_chunks
 from analysis.report_data import ReportCurve
 from analysis.rows import SweepRow
 from analysis.runs import Run
-from indexes.language import language_of
 from recallbed.corpus.material import Material
 from recallbed.corpus.records import Memory, Task3Row
 from recallbed.errors import UserError
@@ -21,6 +21,8 @@ from recallbed.harness.run_folder import ROWS
 
 QUERIES_OF_A_BLOCK = 40
 MEMORIES_OF_A_BLOCK = 1000
+_WITHOUT_WORDS = ("language", "script_match", "length", "overlap")
+"""Groupings whose groups hold no word of the data."""
 FAILED, NOT_RUN = -1, 0
 """What the index has for the ties of a row that has none."""
 
@@ -68,7 +70,7 @@ def add_queries(
     for number, chunk in in_chunks(names, QUERIES_OF_A_BLOCK):
         entries = [_entry(asked[name], of_query.get(name), memories) for name in chunk]
         blocks.add(f"rows-{number}", entries)
-    blocks.add("index", _index(asked, of_query, len(curves), texts))
+    blocks.add("index", _index(asked, material, len(curves), texts))
     kept = list(memories.known) if texts else []
     for number, chunk in in_chunks(kept, MEMORIES_OF_A_BLOCK):
         blocks.add(f"memories-{number}", [[m.text, m.label] for m in chunk])
@@ -158,12 +160,13 @@ def _more(row: SweepRow) -> dict[str, Any]:
 
 def _index(
     asked: dict[str, list[_Placed]],
-    of_query: dict[str, Task3Row],
+    material: Material | None,
     curves: int,
     texts: bool,
 ) -> dict[str, Any]:
     """What filters and the list need of all queries, by column."""
     names = list(asked)
+    of_query = {row.benchmark_id: row for row in material.pools.rows} if material else {}
     rows = [of_query.get(name) for name in names]
     number = {name: i for i, name in enumerate(names)}
     ties: list[dict[str, list[Any]]] = [{} for _ in range(curves)]
@@ -172,20 +175,33 @@ def _index(
             column = ties[one.curve].setdefault(one.cell, [NOT_RUN] * len(names))
             column[number[name]] = _ties(one.row)
     known: dict[str, Any] = {}
-    if of_query:
-        known["language"] = _column([language_of(row.query) if row else None for row in rows])
-    if of_query and texts:
+    if material is not None:
+        known["groups"] = _groups(material, rows, texts)
+    if material is not None and texts:
         known["text"] = [row.query if row else "" for row in rows]
-        labels = [row.gold_memory.label if row and row.golds else None for row in rows]
-        known["label"] = _column(labels)
-        fields = list(dict.fromkeys(key for row in rows if row for key in row.fields))
         known["fields"] = {
-            key: _column(
-                [_text(row.fields[key]) if row and key in row.fields else None for row in rows]
-            )
-            for key in fields
+            key: _column([_text(row.fields.get(key)) if row else None for row in rows])
+            for key in field_names(material)
         }
     return {"id": names, "ties": ties, **known}
+
+
+def _groups(
+    material: Material, rows: Sequence[Task3Row | None], texts: bool
+) -> dict[str, dict[str, Any]]:
+    """The groupings of queries that do not depend on the pool; without `texts`, no own words."""
+    pools = next(iter(material.pools.pools.values()))
+    pool_of = {row.benchmark_id: pool for row, pool in zip(material.pools.rows, pools, strict=True)}
+    found = {}
+    for name in groupings(material):
+        grouping = group_of(name, material)
+        if grouping.by_pool or not (texts or name in _WITHOUT_WORDS):
+            continue
+        groups = [grouping.group(row, pool_of[row.benchmark_id]) if row else None for row in rows]
+        counts = Counter(group for group in groups if group is not None)
+        if len(counts) > 1:
+            found[name] = {"title": grouping.text, **_column(groups, grouping.ordered(counts))}
+    return found
 
 
 def _ties(row: SweepRow) -> Any:
@@ -196,11 +212,12 @@ def _ties(row: SweepRow) -> Any:
     return pairs[0] if len(pairs) == 1 else pairs
 
 
-def _column(values: Sequence[str | None]) -> dict[str, Any]:
+def _column(values: Sequence[str | None], names: Sequence[str] | None = None) -> dict[str, Any]:
     """Texts that repeat: the distinct ones in order, and the number of each row's, -1 for none."""
-    names = sorted({value for value in values if value is not None})
+    if names is None:
+        names = sorted({value for value in values if value is not None})
     number = {name: i for i, name in enumerate(names)}
-    return {"names": names, "of": [-1 if v is None else number[v] for v in values]}
+    return {"names": list(names), "of": [-1 if v is None else number[v] for v in values]}
 
 
 def _text(value: Any) -> str | None:

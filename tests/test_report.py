@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run over hostile texts; `overlap` fails on one row."""
+    """A run over hostile texts."""
     out = tmp_path_factory.mktemp("runs") / "a"
     swept(["bm25", "overlap"], data, pools="nested", distractors=SIZES, out=out)
     return out
@@ -120,6 +120,7 @@ def test_no_text_of_the_data_becomes_markup(page: str) -> None:
     assert {f"{HOSTILE[number % 5]} note {number}" for number in range(12)} <= texts
     assert blocks["index"]["text"][0] == f"{HOSTILE[1]} note 0"
     assert blocks["index"]["fields"]["category"]["names"] == sorted(HOSTILE[:2])
+    assert set(blocks["index"]["groups"]["category"]["names"]) == set(HOSTILE[:2])
 
 
 def test_only_our_scripts_may_run(page: str) -> None:
@@ -199,7 +200,8 @@ def test_a_page_without_texts_has_none(made: Path, data: Path, tmp_path: Path) -
     assert set(blocks["index"]) == {"id", "ties"}
     assert "note" not in json.dumps(list(blocks.values()))
     with_data = written(tmp_path / "more.html", made, "--no-texts", "--data", data)
-    assert blocks_of(with_data)["index"].keys() == {"id", "ties", "language"}
+    assert blocks_of(with_data)["index"].keys() == {"id", "ties", "groups"}
+    assert "category" not in blocks_of(with_data)["index"]["groups"]
     assert HOSTILE[3] not in json.dumps([*blocks_of(with_data).values()], ensure_ascii=False)
 
 
@@ -261,7 +263,7 @@ def test_what_cannot_be_reported_is_one_line(
 
 def test_a_row_that_is_not_of_its_pool_is_refused(made: Path, data: Path, tmp_path: Path) -> None:
     broken = copied(made, tmp_path / "broken")
-    edit_line(broken / "rows.jsonl", 1, lambda row: {**row, "top": [[99, 1.0]], "check": None})
+    edit_line(broken / "rows.jsonl", 1, lambda row: (row.pop("check"), row.update(top=[[99, 1.0]])))
     done = run(app, broken, "--data", data, "--out", tmp_path / "r.html")
     one_line_error(done, "rows.jsonl")
 

@@ -20,6 +20,11 @@ function el(name, attributes = {}, ...children) {
   return element;
 }
 
+/** A member of an object that has it itself. @param {any} object @param {string} key */
+function own(object, key) {
+  return object && Object.hasOwn(object, key) ? object[key] : undefined;
+}
+
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
   const element = document.getElementById(id);

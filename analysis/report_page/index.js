@@ -2,10 +2,10 @@
 
 /**
  * @typedef {{names: string[], of: number[]}} Names
- * @typedef {{id: string[], text?: string[], language?: Names, label?: Names,
+ * @typedef {{id: string[], text?: string[], groups?: Object<string, Names & {title: string}>,
  *   fields?: Object<string, Names>, ties: Array<Object<string, any[]>>}} QueryIndex
  * @typedef {{a: number, b: number, cell: string, k: number, outcome: string, search: string,
- *   language: string, label: string, fields: Array<[string, string]>}} Wish
+ *   groups: Array<[string, string]>}} Wish
  */
 
 const OUTCOMES = [
@@ -26,7 +26,7 @@ function chosenWish() {
   const n = sizes.includes(Number(state.get("n"))) && state.get("n") ? Number(state.get("n")) : sizes[0];
   const seed = report.seeds.includes(Number(state.get("seed"))) && state.get("seed") ? Number(state.get("seed")) : report.seeds[0];
   const outcome = OUTCOMES.some(([value]) => value === state.get("f")) ? state.get("f") : "";
-  const fields = [...state.values].filter(([key]) => key.startsWith("field.")).map(([key, value]) => [key.slice(6), value]);
+  const groups = [...state.values].map(([key, value]) => [groupOfKey(key), value]).filter(([name]) => name);
   return {
     a,
     b: b === a ? -1 : b,
@@ -34,10 +34,18 @@ function chosenWish() {
     k: chosenK(),
     outcome,
     search: state.get("s"),
-    language: state.get("lang"),
-    label: state.get("label"),
-    fields: /** @type {Array<[string, string]>} */ (fields),
+    groups: /** @type {Array<[string, string]>} */ (groups),
   };
+}
+
+/** The key of a grouping in the fragment. @param {string} name */
+function keyOfGroup(name) {
+  return own({ language: "lang", label: "label" }, name) || `field.${name}`;
+}
+
+/** @param {string} key of the fragment @returns {string} the grouping, empty if it is none */
+function groupOfKey(key) {
+  return key.startsWith("field.") ? key.slice(6) : own({ lang: "language", label: "label" }, key) || "";
 }
 
 /** @param {string} name @param {number} otherwise @returns {number} */
@@ -69,11 +77,10 @@ function outcomeOf(entry, k) {
 /** @param {QueryIndex} index @param {Wish} wish @returns {number[]} the queries that fit */
 function filtered(index, wish) {
   const words = wish.search.toLocaleLowerCase().split(/\s+/).filter(Boolean);
+  const groups = index.groups || {};
   const found = [];
   for (let query = 0; query < index.id.length; query++) {
-    if (wish.language && named(index.language, query) !== wish.language) continue;
-    if (wish.label && named(index.label, query) !== wish.label) continue;
-    if (wish.fields.some(([key, value]) => index.fields && index.fields[key] && named(index.fields[key], query) !== value)) continue;
+    if (wish.groups.some(([name, value]) => own(groups, name) && named(groups[name], query) !== value)) continue;
     if (words.length) {
       const text = `${index.id[query]}\n${index.text ? index.text[query] : ""}`.toLocaleLowerCase();
       if (!words.every((word) => text.includes(word))) continue;

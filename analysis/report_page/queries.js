@@ -1,7 +1,11 @@
 /* Filters, the list of queries, and which of them is open. */
 
 const PAGE = 25;
-const MOST_VALUES = 200;
+/** What filters are called; a further field of the data has its own name. */
+const GROUP_TITLES = {
+  language: "Language", script_match: "Script of query and gold", label: "Label of the gold", label_path: "Full label",
+  length: "Words of the gold", overlap: "Words shared with the gold", direct: "Stated or inferred",
+};
 
 /** @param {HTMLElement} panel */
 function buildQueries(panel) {
@@ -55,7 +59,7 @@ class QueryBrowser {
     const add = (id, text, options, now, change) => {
       const control = select(id, options, now(), change);
       this.selects.push([control, now]);
-      return labelled(text, control);
+      return labelled(escaped(text), control);
     };
     const wish = chosenWish;
     const all = (column) => [["", "all"], ...column.names.map((name) => [name, name])];
@@ -68,16 +72,12 @@ class QueryBrowser {
       report.seeds.length > 1 && add("q-seed", "Pool seed", report.seeds.map((n) => [n, String(n)]), () => wish().cell.split("/")[1], choose("seed")),
       add("q-k", "k", report.ks.map((n) => [n, String(n)]), () => wish().k, choose("k")),
       add("q-outcome", "Outcome", OUTCOMES, () => wish().outcome, choose("f")),
-      index.language && add("q-language", "Language", all(index.language), () => wish().language, choose("lang")),
-      index.label && index.label.names.length > 0 && add("q-label", "Label of the gold", all(index.label), () => wish().label, choose("label")),
     ];
-    for (const [name, column] of Object.entries(index.fields || {})) {
-      if (column.names.length > MOST_VALUES) continue;
-      const key = `field.${name}`;
-      const control = select(`q-field-${controls.length}`, all(column), state.get(key), choose(key));
-      control.dataset.field = name;
-      this.selects.push([control, () => state.get(key)]);
-      controls.push(labelled(escaped(name), control));
+    for (const [name, column] of Object.entries(index.groups || {})) {
+      const key = keyOfGroup(name);
+      const id = `q-${["language", "label"].includes(name) ? name : `group-${controls.length}`}`;
+      controls.push(add(id, own(GROUP_TITLES, name) || name, all(column), () => state.get(key), choose(key)));
+      this.selects[this.selects.length - 1][0].dataset.field = name;
     }
     const reset = el("button", { type: "button", id: "q-reset", on: { click: () => this.reset() } }, "Show all");
     const form = el("form", { id: "query-filters", class: "controls", "aria-label": "Filter queries" }, controls, reset);
@@ -86,8 +86,8 @@ class QueryBrowser {
   }
 
   reset() {
-    const changes = { f: null, s: null, lang: null, label: null };
-    for (const key of state.values.keys()) if (key.startsWith("field.")) changes[key] = null;
+    const changes = { f: null, s: null };
+    for (const key of state.values.keys()) if (groupOfKey(key)) changes[key] = null;
     state.set(changes);
   }
 
@@ -141,7 +141,8 @@ class QueryBrowser {
       const rank = ties ? ` rank ${ties.map(rankText).join(", ")}` : "";
       return el("span", { class: `outcome ${word.replace(" ", "-")}` }, bdi(report.curves[curve].name), ": ", el("b", {}, word), rank);
     });
-    const facts = [id !== text && bdi(id), named(index.language, query), named(index.label, query)].filter(Boolean);
+    const groups = index.groups || {};
+    const facts = [id !== text && bdi(id), ...["language", "label"].map((name) => bdi(named(groups[name], query)))].filter((one) => one && one.textContent);
     const link = el("a", { href: state.fragment({ tab: null, q: id }) }, bdi(text.length > 240 ? `${text.slice(0, 240)}\u2026` : text));
     return el("li", { "data-query": id }, link, el("div", { class: "facts" }, facts.map((one) => el("span", {}, one)), ranks));
   }

@@ -34,7 +34,8 @@ async function readQuery(query) {
 function queryDetail(index, query, rows, wish) {
   const parts = [];
   if (index.text) parts.push(el("blockquote", { id: "q-text", dir: "auto" }, shown(index.text[query])));
-  const facts = [["language", named(index.language, query)], ["label of the gold", named(index.label, query)]];
+  const groups = Object.entries(index.groups || {}).filter(([name]) => !own(index.fields, name));
+  const facts = groups.map(([name, column]) => [(own(GROUP_TITLES, name) || name).toLowerCase(), named(column, query)]);
   for (const [name, column] of Object.entries(index.fields || {})) facts.push([name, named(column, query)]);
   const known = facts.filter(([, value]) => value);
   if (known.length) {
