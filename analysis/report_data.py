@@ -74,7 +74,7 @@ def sizes_of(run: Run) -> list[int]:
     return sorted({row.distractors for row in run.rows})
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
+def folder_names(runs: Sequence[Run]) -> list[str]:
     """Return the name of each run's folder, with its parent if two have one name."""
     folders = [run.path.resolve() for run in runs]
     counts = Counter(folder.name for folder in folders)
@@ -131,7 +131,7 @@ def figures_of(
 
 
 def _remarks(runs: Sequence[Run], ks: Sequence[int]) -> Iterator[tuple[str, str]]:
-    for name, run in zip(run_names(runs), runs, strict=True):
+    for name, run in zip(folder_names(runs), runs, strict=True):
         lines = [*remarks(summary_of(run, ks))]
         lines += [line.removeprefix(f"{run.path}: ") for line in gaps([run], Recall(ks[0]))]
         yield from ((name, line) for line in dict.fromkeys(lines))
@@ -223,7 +223,7 @@ def _rounded(amount: float | None) -> float | None:
 def manifests_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return of each run what its manifest says: data, pools, settings, versions, notes."""
     found = []
-    for name, run in zip(run_names(runs), runs, strict=True):
+    for name, run in zip(folder_names(runs), runs, strict=True):
         prints, manifest = run.manifest["fingerprint"], run.manifest
         expected = run.rows_of_a_cell * len(run.labels) * len(sizes_of(run))
         found.append(

@@ -47,11 +47,11 @@ def html_page(title: str, data: Mapping[str, Any], blocks: Blocks, plotly: bytes
     )
     parts = {
         "policy": escape(policy),
-        "title": text_of(title),
+        "title": html_text(title),
         "style": style(),
-        "subtitle": text_of("; ".join(data["subtitle"])),
-        "remarks": "".join(f"<li>{text_of(line)}</li>" for line in data["remarks"]),
-        "head": "".join(f'<th scope="col">{text_of(head)}</th>' for head in _heads(data)),
+        "subtitle": html_text("; ".join(data["subtitle"])),
+        "remarks": "".join(f"<li>{html_text(line)}</li>" for line in data["remarks"]),
+        "head": "".join(f'<th scope="col">{html_text(head)}</th>' for head in _heads(data)),
         "rows": "\n".join(_rows(data)),
         "data": inline_json(data),
         "blocks": "".join(blocks.elements()),
@@ -66,7 +66,7 @@ def html_page(title: str, data: Mapping[str, Any], blocks: Blocks, plotly: bytes
     return head + "".join(parts[one] if i % 2 == 0 else one for i, one in enumerate(rest))
 
 
-def text_of(text: object) -> str:
+def html_text(text: object) -> str:
     """Return a text for HTML, on one line, with control characters as escapes."""
     return escape(visible(text))
 
@@ -88,7 +88,7 @@ def _rows(data: Mapping[str, Any]) -> Iterator[str]:
             figures = f"{one['mean']:.3f} [{one['low']:.3f}, {one['high']:.3f}]" if one else "-"
             cells = (size, figures, cell["scored"], cell["failed"])
             yield (
-                f'<tr><th scope="row"><bdi>{text_of(curve["name"])}</bdi></th>'
-                + "".join(f"<td>{text_of(value)}</td>" for value in cells)
+                f'<tr><th scope="row"><bdi>{html_text(curve["name"])}</bdi></th>'
+                + "".join(f"<td>{html_text(value)}</td>" for value in cells)
                 + "</tr>"
             )
