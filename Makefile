@@ -31,7 +31,7 @@ test-docs: $(VENV)/.test
 
 # For the person who edits: something of every package in a minute, without model or network.
 QUICK = layout files item_run failures progress strict_json chat_anchor chat_fence nltk_functions \
-	fusion tournament bm25_pools memory_systems judge matching metrics statistics summary \
+	fusion tournament bm25_pools memory_systems judge matching metrics statistics paired summary \
 	text_table task1_score task2_score predict score exclusions reuse secret task4
 quick: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q $(TWO_AT_A_TIME) \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,6 +45,7 @@ def sign_flip_tests(gaps: Floats, seed: int = 0, flips: int = FLIPS) -> Floats:
     return found
 
 
+@lru_cache(maxsize=4096)  # pairs of a family often have the same counts
 def mcnemar(wins: int, losses: int) -> float:
     """Two-sided exact McNemar test of hits (McNemar 1947): a binomial test of wins and losses.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.p_values import FLIPS, mcnemar, sign_flip_tests
-from analysis.statistics import Bootstrap, Floats
+from analysis.statistics import RESAMPLES, Bootstrap, Floats
 
 NOT_SHOWN = "not shown to differ"
 QUERIES = ("query", "queries")
@@ -93,6 +93,7 @@ def paired_figures(
     *,
     units: tuple[str, str] = QUERIES,
     flips: int = FLIPS,
+    resamples: int = RESAMPLES,
 ) -> list[Paired]:
     """Compare several figures of the same queries at once; both sides are (figures, queries).
 
@@ -100,7 +101,7 @@ def paired_figures(
     """
     gaps = a - b
     gaps[abs(gaps) < _EQUAL] = 0.0  # a fraction summed in another order is a tie
-    bootstrap = Bootstrap(clusters, seed)
+    bootstrap = Bootstrap(clusters, seed, resamples)
     sums = np.array([np.bincount(bootstrap.of_row, gap, bootstrap.n) for gap in gaps])
     ps: list[float | None] = [None] * len(gaps)
     if bootstrap.n > 1:

@@ -164,7 +164,7 @@ def side_areas(
     table = _Table(sides, keep)
     found = []
     for place, (side, name) in enumerate(zip(sides, table.names, strict=True)):
-        chosen = tuple(side.sizes if sizes is None else sorted(set(sizes)))
+        chosen = tuple(table.sizes[place] if sizes is None else sorted(set(sizes)))
         for size in chosen:
             table.check_size(size)
         weights = tuple(area_weights(side.run, chosen))
@@ -232,6 +232,7 @@ class _Table:
     def __init__(self, sides: Sequence[Side], keep: Callable[[str], bool] | None) -> None:
         self.sides, self.keep = sides, keep
         self.names = side_names(sides)
+        self.sizes = [side.sizes for side in sides]
         self._rows: dict[tuple[int, int], QueryRows] = {}
         self._values: dict[tuple[int, int, Metric], dict[str, float]] = {}
         self._scored: dict[tuple[int, int, tuple[int, ...]], list[str]] = {}
@@ -242,16 +243,16 @@ class _Table:
 
     def common_sizes(self, a: int, b: int) -> list[int]:
         """The sizes of two sides; raise UserError if they share none."""
-        found = sorted(set(self.sides[a].sizes) & set(self.sides[b].sizes))
+        found = sorted(set(self.sizes[a]) & set(self.sizes[b]))
         if not found:
             raise UserError(f"{self.names[a]} and {self.names[b]} have no pool size in common")
         return found
 
     def check_size(self, size: int) -> None:
         """Raise UserError if a side has no rows at a size."""
-        for side, name in zip(self.sides, self.names, strict=True):
-            if size not in side.sizes:
-                has = ", ".join(map(str, side.sizes))
+        for known, name in zip(self.sizes, self.names, strict=True):
+            if size not in known:
+                has = ", ".join(map(str, known))
                 raise UserError(f"{name}: no rows at {size} distractors (it has {has})")
 
     def rows(self, side: int, size: int) -> QueryRows:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.compare import app
+from analysis.p_values import holm
 from analysis.paired import paired
 from judges.verdicts import Grades
 from task1 import run as task1_run
@@ -112,6 +113,34 @@ def test_questions_of_task_4_are_paired_by_dimension_and_step(tmp_path: Path) ->
     found = as_json(one, two, "--data", root, "--verdicts", first)
     assert found["pa", "judge openai:judge"]["ties"] == 2
     assert found["ei_en", "judge openai:judge"]["a"] == 4.0
+
+
+def test_any_number_of_runs_is_one_family(runs: list[Path], root: Path, tmp_path: Path) -> None:
+    none = write_memory_run(tmp_path / "none", root, {name: [] for name in TEXTS}, system="none")
+    again = write_memory_run(tmp_path / "again", root, TEXTS, system="all")
+    words = [*runs, none, again, "--data", root]
+    found = kit.run_json(app, *words)
+    names = [str(runs[0]), "half over bm25, openai:m", "none over bm25, openai:m", str(again)]
+    assert [one["sides"] for one in found[:3]] == [[names[0], name] for name in names[1:]]
+    assert [one["figure"] for one in found[::3]] == ["precision", "recall", "f1"]
+    assert [one["unpaired"] for one in found[:3]] == [1, 0, 0]
+    tested = [one["p"] for one in found]
+    assert [one["holm"] for one in found] == holm(tested)
+    same = found[2]
+    assert (same["reason"], same["p"], same["effect"]) == (
+        *("no difference on any session", 1.0),
+        None,
+    )
+    every = kit.run_json(app, *words, "--all-pairs")
+    assert len(every) == 3 * 6
+    base = kit.run_json(app, *words, "--baseline", none)
+    assert {one["sides"][0] for one in base} == {names[2]}
+    shown = compared(*words, "--all-pairs", code=0)
+    assert "no difference on any session" in shown.stderr
+    assert "corrected for 18 comparisons" in shown.stderr
+    assert "no difference" in shown.stdout
+    one_line_error(compared(*words, "--baseline", "x"), "--baseline x: not one of the sides")
+    one_line_error(compared(runs[0], "--data", root), "one run only")
 
 
 # What is refused
