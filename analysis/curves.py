@@ -125,17 +125,23 @@ def gaps(runs: Sequence[Run], metric: Metric) -> list[str]:
             if absent:
                 at = ", ".join(map(str, absent))
                 lines.append(f"{run.path}: `{label}` has no scored rows at {at} distractors")
-            partly: dict[str, list[str]] = {}
-            for cell in cells:
-                if cell.scored < rows:
-                    missing = rows - cell.attempted
-                    counts = [f"{cell.failed} failed"] * (cell.failed > 0)
-                    counts += [f"{missing} not run yet"] * (missing > 0)
-                    what = f"{cell.scored} of {rows} rows are scored ({', '.join(counts)})"
-                    partly.setdefault(what, []).append(str(cell.distractors))
+            partly = partly_scored(cells, rows)
             for what, at_sizes in partly.items():
                 lines.append(f"{run.path}: `{label}` at {', '.join(at_sizes)}: {what}")
     return lines
+
+
+def partly_scored(cells: Sequence[Cell], rows: int) -> dict[str, list[str]]:
+    """Return the sizes of cells in which not all of `rows` are scored, by what is missing."""
+    partly: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.scored < rows:
+            missing = rows - cell.attempted
+            counts = [f"{cell.failed} failed"] * (cell.failed > 0)
+            counts += [f"{missing} not run yet"] * (missing > 0)
+            what = f"{cell.scored} of {rows} rows are scored ({', '.join(counts)})"
+            partly.setdefault(what, []).append(str(cell.distractors))
+    return partly
 
 
 def draw(

@@ -79,12 +79,12 @@ COMMANDS: Mapping[str, Entry] = {
         "analysis.errors",
         "List the misses of a retriever: the gold, what was ranked first, and why.",
     ),
+    "table": Entry("analysis.table", "Show results of sweeps as a table."),
     "curves": Entry("analysis.curves", "Draw recall against the number of distractors."),
     "frontier": Entry(
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."
     ),
     "report": Entry("analysis.report", "Write what runs show as one page that needs no network."),
-    "breakdown": Entry("analysis.breakdown", "Break a metric down by groups of queries."),
     "export": Entry("analysis.export", "Write a run as files that other tools read."),
     "import": Entry("analysis.importing", "Import TREC runs or official predictions as a run."),
     "validate": Entry(

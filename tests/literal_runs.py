@@ -75,6 +75,51 @@ def write_run(
     return path
 
 
+def write_sweep_run(
+    path: Path,
+    ranks: Mapping[str, Mapping[int, Sequence[int | None]]],
+    pools: str = "p",
+    **more: Any,
+) -> Path:
+    """A sweep with the rank (from 1) of each query's gold by label and size; None is a failed row.
+
+    Ranks may be fewer than those of the first label: the run is then not finished.
+    """
+    rows = []
+    for label, by_size in ranks.items():
+        for size, found in by_size.items():
+            for number, rank in enumerate(found):
+                head = {"query": f"q{number}", "retriever": label, "distractors": size}
+                scored = {} if rank is None else {"above": rank - 1, "tied": 1}
+                top = [] if rank is None else [[0, 1.0]]
+                error = "it failed" if rank is None else None
+                rows.append(
+                    {
+                        **head,
+                        **{"pool": f"{pools}{size}/{number}", "gold": 0},
+                        **{"above": None, "tied": None, **scored, "top": top},
+                        **{"calls": 0, "tokens_in": 0, "tokens_out": 0, "repairs": {}},
+                        "error": error,
+                    }
+                )
+    first = next(iter(ranks.values()))
+    prints = {
+        "data": {"queries": len(next(iter(first.values()))), "sample": False, "split": "dev"},
+        "pools": {"strategy": "nested", "seeds": [0], "distractors": sorted(first)},
+        "retrievers": [{"label": label} for label in ranks],
+        "seed": 0,
+    }
+    manifest = {
+        "fingerprint": prints,
+        **{"notes": {}, "repaired": {}, "sessions": {}, "duplicate_queries": {}},
+        "pools_with_repeated_ids": 0,
+        **more,
+    }
+    write_lines(path / "rows.jsonl", rows)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return path
+
+
 def item_row(name: str, result: Any, error: str | None = None) -> dict[str, Any]:
     usage = {"calls": 0, "tokens_in": 0, "tokens_out": 0}
     return {"item": name, "result": result, **usage, "error": error}

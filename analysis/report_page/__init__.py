@@ -15,10 +15,7 @@ SCRIPTS = (
     "index",
     "queries",
     "ranking",
-    "significance",
-    "breakdown",
-    "frontier",
-    "audit",
+    "comparisons",
     "runs",
     "main",
 )

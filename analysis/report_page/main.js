@@ -4,10 +4,7 @@
 const TABS = [
   ["results", "Results", buildResults],
   ["queries", "Queries", buildQueries],
-  ["significance", "Significance", buildSignificance],
-  ["breakdown", "Breakdown", buildBreakdown],
   ["frontier", "Frontier", buildFrontier],
-  ["audit", "Audit", buildAudit],
   ["runs", "Runs", buildRuns],
 ];
 

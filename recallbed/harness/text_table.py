@@ -29,6 +29,8 @@ class TextTable:
     keys: int = 1
     texts: Sequence[str] = ()
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    rules: list[int] = field(default_factory=list)
+    """The numbers of rows above which there is a line."""
 
     def __post_init__(self) -> None:
         self.title = one_line(self.title)
@@ -39,6 +41,10 @@ class TextTable:
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append(tuple(one_line(cell) for cell in cells))
+
+    def rule(self) -> None:
+        """Separate the rows so far from those that follow by a line."""
+        self.rules.append(len(self.rows))
 
     def lines(self, width: int | None = None) -> list[str]:
         """Return the table as lines of at most `width` terminal cells; None is unlimited.
@@ -84,7 +90,10 @@ class TextTable:
     def _grid(self, block: Sequence[int], widths: Sequence[int]) -> list[str]:
         head = self._line([self.columns[i] for i in block], block, widths)
         rule = "-" * _total(widths, block)
-        body = [self._line([row[i] for i in block], block, widths) for row in self.rows]
+        body = []
+        for number, row in enumerate(self.rows):
+            body += [rule] * (number in self.rules)
+            body.append(self._line([row[i] for i in block], block, widths))
         return [head, rule, *body]
 
     def _line(self, cells: Sequence[str], block: Sequence[int], widths: Sequence[int]) -> str:
