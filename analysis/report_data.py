@@ -11,7 +11,7 @@ from analysis.curves import gaps
 from analysis.frontier import AXES, frontier, frontier_remarks, points_of
 from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.published import CAPTION
-from analysis.runs import Run, names_apart
+from analysis.runs import Run, names_apart, origin_of
 from analysis.summary import Cell, Estimate, SweepSummary
 from analysis.tables import remarks, title
 from recallbed.errors import UserError
@@ -41,7 +41,7 @@ class ReportCurve:
 
 def check_one_origin(runs: Sequence[Run]) -> None:
     """Raise UserError unless all runs are on the same data and pools, of any sizes."""
-    first, *others = (_origin(run) for run in runs)
+    first, *others = (origin_of(run) for run in runs)
     for run, other in zip(runs[1:], others, strict=True):
         found = difference(first, other)
         if found:
@@ -49,12 +49,6 @@ def check_one_origin(runs: Sequence[Run]) -> None:
                 f"{run.path}: not on the data and pools of {runs[0].path}: {found}. One report"
                 " compares runs on the same queries and pools: make one for each"
             )
-
-
-def _origin(run: Run) -> dict[str, Any]:
-    prints = run.manifest["fingerprint"]
-    pools = {key: value for key, value in prints["pools"].items() if key != "distractors"}
-    return {"data": prints["data"], "pools": pools}
 
 
 def of_all_sizes(runs: Sequence[Run]) -> Run:

@@ -124,6 +124,16 @@ def names_apart(pairs: Sequence[tuple[Run, str]]) -> list[str]:
     return names
 
 
+def origin_of(run: Run) -> dict[str, Any]:
+    """Return the data and the pools of a run, without the pool sizes, as its fingerprint has them.
+
+    Runs with the same origin are on the same queries and pools wherever they have the same size.
+    """
+    prints = run.manifest["fingerprint"]
+    pools = {key: value for key, value in prints["pools"].items() if key != "distractors"}
+    return {"data": prints["data"], "pools": pools}
+
+
 _FORMER_KEYS = {"repaired": "mended", "duplicate_queries": "rivals"}
 """Keys of a manifest as older versions wrote them."""
 

@@ -85,6 +85,9 @@ COMMANDS: Mapping[str, Entry] = {
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."
     ),
     "report": Entry("analysis.report", "Write what runs show as one page that needs no network."),
+    "leaderboard": Entry(
+        "analysis.leaderboard", "Collect finished sweeps into one sorted page and a CSV."
+    ),
     "export": Entry("analysis.export", "Write a run as files that other tools read."),
     "import": Entry("analysis.importing", "Import TREC runs or official predictions as a run."),
     "validate": Entry(
