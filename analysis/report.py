@@ -11,6 +11,7 @@ import typer
 from analysis.published import chosen_published
 from analysis.ranked_pools import material_of
 from analysis.report_blocks import Blocks
+from analysis.report_comparisons import report_metrics, significance_of
 from analysis.report_data import (
     check_one_origin,
     figures_of,
@@ -62,6 +63,9 @@ def write_report(
     page = {
         "title": title or "Retrieval of memories",
         **figures,
+        "significance": significance_of(curves, figures["sizes"], report_metrics(curves, ks)),
+        "breakdown": None,
+        "audit": None,
         "frontier": frontier_of(runs, ks, figures["sizes"]),
         "runs": manifests_of(runs),
         "queries": add_queries(blocks, runs, curves, material, texts),

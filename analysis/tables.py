@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.runs import seconds_by_label
@@ -99,7 +100,12 @@ def _costs(cell: Cell, first: Metric | None) -> list[str]:
 
 def title(summary: SweepSummary) -> str:
     """Return what was measured; the sample is called a sample."""
-    data, pools = summary.facts["data"], summary.facts["pools"]
+    return measured(summary.facts)
+
+
+def measured(facts: Mapping[str, Any]) -> str:
+    """Return what was measured, from the facts of a summary or a run's fingerprint."""
+    data, pools = facts["data"], facts["pools"]
     name = f"split {data['split']}"
     if data["sample"]:
         name = "embedded sample, not AlpsBench"

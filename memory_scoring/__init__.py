@@ -1,7 +1,7 @@
 """Scoring of memory lists (tasks 1 and 2), and what became of a gold memory in task 4."""
 
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
-from memory_scoring.figures import SessionPairs, breakdown, figures
+from memory_scoring.figures import SessionPairs, figures, figures_by_group
 from memory_scoring.pairing import (
     ACCEPTED_FROM,
     ASSIGNMENTS,
@@ -22,10 +22,10 @@ __all__ = [
     "Pair",
     "SessionPairs",
     "algorithmic_score",
-    "breakdown",
     "coverage",
     "exact_pairs",
     "figures",
+    "figures_by_group",
     "greedy",
     "hungarian",
     "mean_score",

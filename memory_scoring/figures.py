@@ -166,7 +166,7 @@ class GroupFigures:
         return found
 
 
-def breakdown(
+def figures_by_group(
     sessions: Sequence[SessionPairs], group: Callable[[MemoryItem], str], seed: int = 0
 ) -> dict[str, GroupFigures]:
     """Return the figures of each group, by number of gold memories, then by name."""

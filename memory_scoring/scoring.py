@@ -12,7 +12,7 @@ from judges.memory_reviews import REVIEWED, ReviewJudge, review_score
 from judges.options import JudgeOptions
 from judges.run import Verdicts, Work, judge_all, plan_all
 from judges.verdicts import Judged
-from memory_scoring.figures import SessionPairs, breakdown, figures
+from memory_scoring.figures import SessionPairs, figures, figures_by_group
 from memory_scoring.pairing import ASSIGNMENTS, Pair, exact_pairs, similar_pairs
 from memory_scoring.predictions import PredictedSessions, R
 from memory_scoring.report import MemoryReport
@@ -58,8 +58,8 @@ def score_sessions(
         verdicts=verdicts,
         pairs=pairs,
         figures=count(paired),
-        by_type=breakdown(paired, lambda item: item.type or NO_LABEL, options.seed),
-        by_label=breakdown(paired, top_label, options.seed),
+        by_type=figures_by_group(paired, lambda item: item.type or NO_LABEL, options.seed),
+        by_label=figures_by_group(paired, top_label, options.seed),
         by_language={
             name: count([one for one, its in zip(paired, languages, strict=True) if its == name])
             for name in sorted(set(languages), key=lambda n: (-languages.count(n), n))

@@ -85,6 +85,7 @@ COMMANDS: Mapping[str, Entry] = {
         "analysis.frontier", "Draw recall against tokens, cost or milliseconds per query."
     ),
     "report": Entry("analysis.report", "Write what runs show as one page that needs no network."),
+    "breakdown": Entry("analysis.breakdown", "Break a metric down by groups of queries."),
     "leaderboard": Entry(
         "analysis.leaderboard", "Collect finished sweeps into one sorted page and a CSV."
     ),

@@ -83,7 +83,7 @@ def compare_models(
 
     Raise UserError if there is none, and what reading predictions and data raises.
     """
-    from memory_scoring import SessionPairs, breakdown, figures
+    from memory_scoring import SessionPairs, figures, figures_by_group
     from memory_scoring.predictions import match_sessions
     from memory_scoring.scoring import pair_up
     from recallbed.corpus.inputs import read_inputs
@@ -104,7 +104,7 @@ def compare_models(
             SessionPairs(inputs.rows[name].session_id, *sides[name], found_pairs)
             for name, found_pairs in pairs.items()
         ]
-        by_type = breakdown(sessions, lambda item: item.type or "")
+        by_type = figures_by_group(sessions, lambda item: item.type or "")
         found.append(Compared(model, figures(sessions, graded=True), board[model], by_type))
     if not found:
         raise UserError(f"{recorded}: holds no MODEL.jsonl of a model on the leaderboard")

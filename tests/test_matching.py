@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from memory_scoring import (
     Pair,
     SessionPairs,
-    breakdown,
     coverage,
     exact_pairs,
     figures,
+    figures_by_group,
     greedy,
     hungarian,
     pair_scores,
@@ -256,13 +256,13 @@ def test_breakdown_tells_a_gold_found_from_one_found_as_such() -> None:
             "a", (direct, indirect), (direct, direct, indirect), (Pair(0, 0, 1), Pair(1, 1, 1))
         )
     ]
-    found = {name: group.to_json() for name, group in breakdown(sessions, kind).items()}
+    found = {name: group.to_json() for name, group in figures_by_group(sessions, kind).items()}
     assert list(found) == ["direct", "indirect"]
     assert found["indirect"]["recall"]["mean"] == 1  # by a memory that calls itself direct
     assert found["indirect"]["recall_as_such"]["mean"] == 0
     assert found["direct"]["precision"]["mean"] == 1
     assert found["indirect"]["precision"]["mean"] == 0
-    alone = breakdown([SessionPairs("a", (), (direct,), ())], kind)["direct"]
+    alone = figures_by_group([SessionPairs("a", (), (direct,), ())], kind)["direct"]
     assert (alone.gold, alone.predicted, alone.recall, alone.recall_as_such) == (0, 1, None, None)
 
 

@@ -21,6 +21,8 @@ from analysis.report import app
 from analysis.report_blocks import Blocks, in_chunks, inline_json
 from analysis.report_page import SCRIPTS, asset, script, style
 from analysis.runs import Run, read_run
+from analysis.sides import Side
+from analysis.significance import pairings, recall_area
 from tests.kit import edit_line, one_line_error, read_lines, run, swept, write_lines
 
 HOSTILE = (
@@ -311,3 +313,29 @@ def test_the_curve_of_the_page_is_the_curve_of_the_command(page: str, made: Path
     for curve in data_of(page)["curves"]:
         means = [curve["cells"][str(n)]["metrics"]["R@1"]["mean"] for n in SIZES]
         assert means == drawn[curve["name"]]
+
+
+def test_the_matrix_has_the_pairings_of_the_command(page: str, made: Path) -> None:
+    read = read_run(made)
+    found = data_of(page)["significance"]
+    assert list(found["sizes"]) == ["2", "4"]
+    for size in SIZES:
+        [one] = pairings([Side(read, "bm25"), Side(read, "overlap")], [Recall(1)], sizes=[size])
+        [shown] = found["sizes"][str(size)]["R@1"]
+        assert (shown["a"], shown["b"], shown["n"]) == (0, 1, 12)
+        assert shown["difference"] == round(one.paired.difference, 6)
+        assert shown["wins"] == one.paired.wins
+    areas = found["areas"]["R@1"]
+    assert areas[0]["mean"] == round(recall_area(read, "bm25", 1).mean, 6)
+
+
+def test_curves_that_cannot_be_compared_have_a_reason(
+    made: Path, data: Path, tmp_path: Path
+) -> None:
+    """The second retriever of a stopped run lacks a query at one size."""
+    part = copied(made, tmp_path / "part")
+    write_lines(part / "rows.jsonl", read_lines(part / "rows.jsonl")[:-1])
+    found = data_of(written(tmp_path / "report.html", part, "--data", data))["significance"]
+    assert len(found["sizes"]["2"]["R@1"]) == 1
+    assert found["sizes"]["4"]["R@1"] == []
+    assert any("not the same queries" in reason for reason in found["reasons"])

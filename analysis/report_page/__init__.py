@@ -15,7 +15,10 @@ SCRIPTS = (
     "index",
     "queries",
     "ranking",
-    "comparisons",
+    "significance",
+    "breakdown",
+    "frontier",
+    "audit",
     "runs",
     "main",
 )

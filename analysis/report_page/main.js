@@ -4,7 +4,10 @@
 const TABS = [
   ["results", "Results", buildResults],
   ["queries", "Queries", buildQueries],
+  ["significance", "Significance", buildSignificance],
+  ["breakdown", "Breakdown", buildBreakdown],
   ["frontier", "Frontier", buildFrontier],
+  ["audit", "Audit", buildAudit],
   ["runs", "Runs", buildRuns],
 ];
 

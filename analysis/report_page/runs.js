@@ -51,6 +51,6 @@ function flat(value, path = "") {
 /** @param {string} title @param {string} kind @param {Array<[string, any]>} rows @param {string} [label] */
 function pairs(title, kind, rows, label) {
   const body = rows.map(([key, value]) => el("tr", {}, el("th", { scope: "row" }, shown(key)), el("td", { dir: "auto" }, shown(value === null ? "\u2013" : String(value)))));
-  const table = el("table", { class: `pairs ${kind}`, "data-label": label }, el("caption", {}, shown(title)), el("tbody", {}, body));
+  const table = el("table", { class: `pairs ${kind}`, "data-label": label }, captionOf(title), el("tbody", {}, body));
   return scrolling(escaped(title), table);
 }

@@ -42,7 +42,12 @@ function fillTable(table, caption, columns, rows, attributes = () => ({})) {
     head.append(el("th", { scope: "col", class: column.text ? "" : "figure", "aria-sort": "none" }, button));
   }
   arrange();
-  table.replaceChildren(el("caption", {}, caption), el("thead", {}, head), body);
+  table.replaceChildren(captionOf(caption), el("thead", {}, head), body);
+}
+
+/** A caption that stays in view, and within it, when its table is scrolled. @param {string} text */
+function captionOf(text) {
+  return el("caption", {}, el("span", {}, shown(text)));
 }
 
 /** @param {Column[]} columns @param {any} row @param {Object<string, any>} attributes */
