@@ -370,6 +370,12 @@ def breakdown_command(
     read = [read_run(path) for path in runs]
     chosen = one_metric(metric, Recall(1))
     found = breakdown_of_runs(read, data, by, chosen, distractors, retriever, where)
+    if out is not None:
+        from analysis.heat_map import draw_heat_map
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draw_heat_map(found, out, figure)
+        write_atomically(out.with_suffix(".csv"), breakdown_csv(found))
     if as_json or print_as == "json":
         say_json(canonical(found.to_json()))
     elif print_as == "csv":
@@ -378,14 +384,7 @@ def breakdown_command(
         say(*breakdown_table(found).markdown())
     else:
         print_tables([breakdown_table(found)])
-    if out is not None:
-        from analysis.heat_map import draw_heat_map
-
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draw_heat_map(found, out, figure)
-        write_atomically(out.with_suffix(".csv"), breakdown_csv(found))
-        note(out)
-    note(*remarks_on(found))
+    note(*([out] if out is not None else []), *remarks_on(found))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GROUPS = 40
 """The most groups that are drawn, the first ones."""
 PANELS = 8
+NAME_LINES, NAME_WIDTH = 3, 26
+"""The most lines of the name of a group, and cells of a line."""
 _GAP = 0.2
 _LIGHTEST, _DARKEST = 0.02, 0.85
 _SHADES = [_LIGHTEST + (_DARKEST - _LIGHTEST) * i / 10 for i in range(11)]
@@ -49,11 +51,11 @@ def draw_heat_map(found: Breakdown, out: Path, options: FigureOptions = SCREEN) 
     panels = _panels(found, options)
     titles = options.heading([found.heading, *found.titles])
     texts = [name for panel in panels for name in (panel.name, *(c for c, _ in panel.columns))]
-    texts += [*titles, *(group or TOTAL for group in groups)]
+    texts += [*titles, *(TOTAL if group is None else group for group in groups)]
     with picture(out, texts, options) as drawable:
         from matplotlib.figure import Figure
 
-        rows = ["\n".join(wrapped(drawable(group or TOTAL), 26)) for group in groups]
+        rows = [_short(drawable(TOTAL if group is None else group)) for group in groups]
         figure = Figure(figsize=_size(rows, panels, options), layout="constrained")
         axes = figure.subplots()
         top = max((c.estimate.mean for c in found.cells if c.estimate and not c.few), default=0.0)
@@ -63,8 +65,10 @@ def draw_heat_map(found: Breakdown, out: Path, options: FigureOptions = SCREEN) 
                 for y, group in zip(_heights(groups), groups, strict=True):
                     _draw_cell(axes, start + number, y, column.get(group), top, options)
         _dress(axes, rows, panels, groups, options, drawable)
-        if len(found.sizes) > 1:
-            axes.set_xlabel("distractors in the pool")
+        below = ["distractors in the pool"] if len(found.sizes) > 1 else []
+        if any(cell.few for cell in found.cells):
+            below.append(f"hatched: fewer than {FEW} queries")
+        axes.set_xlabel("\n".join(below))
         _scale(axes, found.metric.title, top)
         figure.draw_without_rendering()
         write_title(figure, axes, [drawable(line) for line in titles], options.size is None)
@@ -80,9 +84,18 @@ def _size(
     left = max(cell_len(line) for row in rows for line in row.split("\n")) * letter
     columns = _starts(panels)[-1] + len(panels[-1].columns)
     width = left + columns * wide + (0.8 if options.paper else 1.1)
-    height = sum(max(high, 0.5 * high * (1 + row.count("\n"))) for row in rows)
-    height += 0.9 if options.paper else 1.1
+    line = 0.13 if options.paper else 0.16
+    most = max(row.count("\n") + 1 for row in rows)
+    height = (len(rows) + _GAP) * max(high, line * most) + (1.0 if options.paper else 1.3)
     return options.inches((max(width, 5.5), height), (max(width, 3.3), height))
+
+
+def _short(name: str) -> str:
+    """A name in at most `NAME_LINES` lines of `NAME_WIDTH` cells."""
+    lines = wrapped(name, NAME_WIDTH)
+    if len(lines) > NAME_LINES:
+        lines = [*lines[: NAME_LINES - 1], lines[NAME_LINES - 1][: NAME_WIDTH - 1] + "\u2026"]
+    return "\n".join(lines)
 
 
 def _starts(panels: Sequence[_Panel]) -> list[float]:
@@ -198,5 +211,5 @@ def _scale(axes: Axes, name: str, top: float) -> None:
     assert figure is not None
     shown = ScalarMappable(Normalize(0, top), shades)
     bar = figure.colorbar(shown, ax=axes, fraction=0.04, aspect=25, pad=0.02)
-    bar.set_label(f"{name}; hatched: fewer than {FEW} queries")
+    bar.set_label(name)
     bar.outline.set_visible(False)

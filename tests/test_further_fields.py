@@ -1,18 +1,18 @@
-"""Further fields of a user's own rows: kept, reported, exported, and shown to no retriever."""
+"""Further fields of a user's own rows: kept, reported, exported. No retriever sees them: see
+test_no_leak.py.
+"""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.export import app as export
-from recallbed.corpus import DataError, Memory
+from recallbed.corpus import DataError
 from recallbed.corpus.convert import app as convert
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.material import gather
-from retrievers.overlap import Overlap
 from task3.sweep import app as sweep
 from tests.kit import read_lines, rows_of, run, write_lines
 from tests.test_longmemeval import fixture as instances
@@ -71,38 +71,6 @@ def test_only_the_hash_of_the_data_knows_of_them(own: Path, tmp_path: Path) -> N
     assert prints[0] == prints[1]
     assert one.pools.memories == other.pools.memories
     assert one.facts() == other.facts()
-
-
-SECRET = "SECRET"
-
-
-class Hearing(Overlap):
-    """A retriever that keeps all that it is given."""
-
-    heard: list[Any] = []  # noqa: RUF012
-
-    def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:
-        self.heard.append((list(queries), list(memories)))
-        super().prepare(queries, memories)
-
-    def score(self, query: str, pool: Sequence[Memory]) -> Any:
-        self.heard.append((query, tuple(pool)))
-        return super().score(query, pool)
-
-
-def test_no_retriever_sees_them(tmp_path: Path) -> None:
-    memories = [{"text": "likes tea", "note": SECRET}, "owns a cat"]
-    more = {"category": SECRET, SECRET: 1, "answer": {"text": SECRET}, "memories_": [SECRET]}
-    path = write_lines(tmp_path / "my.jsonl", [row("which tea", **more, memories=memories)])
-    out = tmp_path / "run"
-    Hearing.heard.clear()
-    words = ("--retriever", "tests.test_further_fields:Hearing", "--data", path, "--k", 1)
-    run(sweep, *words, "--out", out, code=0)
-    assert "which tea" in repr(Hearing.heard)
-    assert "likes tea" in repr(Hearing.heard)
-    assert SECRET not in repr(Hearing.heard)
-    for name in ("rows.jsonl", "manifest.json", "summary.json"):
-        assert SECRET not in (out / name).read_text(encoding="utf-8"), name
 
 
 def test_validate_counts_them_and_names_slips(tmp_path: Path) -> None:

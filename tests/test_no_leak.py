@@ -18,10 +18,12 @@ from recallbed.corpus.tracks import TASK2
 from retrievers.overlap import Overlap
 from task1.run import app as extract
 from task2.run import app as update
+from task3.sweep import app as sweep
 from task4.run import app as utilize
 from tests import kit
 from tests.kit import write_lines
 from tests.memory_models import by_hash
+from tests.reader import reader
 from tests.scripted_server import scripted_server
 
 SECRET = "SECRET"
@@ -190,6 +192,47 @@ def test_a_prompt_holds_no_gold(task: str, release: Path, tmp_path: Path) -> Non
     with scripted_server(by_hash) as server:
         told = ("--chat-model", "openai:m", "--base-url", server.url, "--replies", "none")
         run(task, "--system", "mem0-like", *told, "--data", release, "--out", tmp_path / "run")
+        assert any("plain porridge" in prompt for prompt in server.prompts())
+        assert not [call for call in server.calls if SECRET in repr(call.body)]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Rows of a user's own file with secrets in every further field."""
+    memories = ["plain bees", {"text": "plain porridge", "note": secret("note")}, "plain rain"]
+    further = {
+        "category": secret("category"),
+        "question_type": [secret("type")],
+        secret("name"): {"answer": secret("answer")},
+        "golds": secret("golds"),
+    }
+    rows = [
+        {"query": f"plain porridge {n}", "memories": memories, "gold": n % 3, **further}
+        for n in range(3)
+    ]
+    return write_lines(tmp_path / "my.jsonl", rows)
+
+
+def test_no_retriever_sees_further_fields_of_own_rows(
+    own: Path, tmp_path: Path, heard: list[Any]
+) -> None:
+    words = ("--retriever", "tests.test_no_leak:Listening", "--data", own, "--k", 1)
+    kit.run(sweep, *words, "--out", tmp_path / "run", "--keep-scores", code=0)
+    assert "plain porridge" in repr(heard)
+    assert SECRET not in repr(heard)
+    for name in ("rows.jsonl", "scores.jsonl", "manifest.json", "summary.json", "curve.csv"):
+        assert SECRET not in (tmp_path / "run" / name).read_text(encoding="utf-8"), name
+
+
+def test_no_prompt_holds_further_fields_of_own_rows(own: Path, tmp_path: Path) -> None:
+    with scripted_server(reader(lambda query, text: float("porridge" in text))) as server:
+        kit.run(
+            sweep,
+            *("--retriever", "r=listwise", "--set", "r.first_stage=overlap"),
+            *("--set", "r.model=openai:m", "--base-url", server.url, "--replies", "none"),
+            *("--data", own, "--k", 1, "--out", tmp_path / "run"),
+            code=0,
+        )
         assert any("plain porridge" in prompt for prompt in server.prompts())
         assert not [call for call in server.calls if SECRET in repr(call.body)]
 
