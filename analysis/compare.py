@@ -6,7 +6,7 @@ answers of task 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,9 @@ from analysis.comparison_table import (
     note_left_out,
     note_reasons,
 )
+from analysis.groups import Where, parse_where
 from analysis.metric_option import MetricNames, named_metrics
+from analysis.ranked_pools import material_of
 from analysis.runs import Run, read_run
 from analysis.sides import Side, parse_side, side_names
 from analysis.significance import (
@@ -60,6 +62,25 @@ def queries_in_script(run: Run, data: Path | None, split: str | None, script: st
         for row in found.smallest.rows
         if letter.search(row.query) or any(letter.search(m.text) for m in row.gold_memories)
     }
+
+
+def _keep(
+    run: Run,
+    data: Path | None,
+    split: str | None,
+    script: str | None,
+    not_script: str | None,
+    where: Sequence[str],
+) -> Callable[[str], bool] | None:
+    """Whether a query is compared, by --script, --not-script and --where; None if all are."""
+    tests: list[Callable[[str], bool]] = []
+    if name := script or not_script:
+        in_script = queries_in_script(run, data, split, name)
+        tests.append(lambda query: (query in in_script) == bool(script))
+    if where:
+        material = material_of(run, data)
+        tests.append(parse_where(where, material).queries(material).__contains__)
+    return (lambda query: all(test(query) for test in tests)) if tests else None
 
 
 def sides_of(words: Sequence[str]) -> list[Side]:
@@ -117,6 +138,7 @@ def main_command(
         str | None,
         typer.Option(metavar="NAME", help="Only queries without a letter of this script."),
     ] = None,
+    where: Where = (),
     verdicts: VerdictRuns = (),
     data: Data = None,
     split: OtherSplit = None,
@@ -130,8 +152,8 @@ def main_command(
     standardised mean difference. Without --metric, recall@k is compared; without --distractors, at
     all sizes that two sides share. --area adds one figure over all sizes.
 
-    --script and --not-script read the data of the run, which --data names unless it is the embedded
-    sample; its split is that of the run.
+    --where, --script and --not-script read the data of the first run, which --data names unless it
+    is the embedded sample; its split is that of the run.
 
     Of runs of task 1, 2 or 4 on the same rows, the figures of each session or question are
     compared: precision, recall and F1 by the matcher, or which gold memories were stored, found,
@@ -141,10 +163,10 @@ def main_command(
     if baseline is not None and all_pairs:
         raise UserError("--baseline and --all-pairs exclude each other")
     if any(map(has_items, sides)):
-        if script or not_script or split or metric or area or pools.distractors:
+        if script or not_script or where or split or metric or area or pools.distractors:
             raise UserError(
-                "--script, --not-script, --split, --metric, --area and --distractors concern sweeps"
-                " of task 3"
+                "--script, --not-script, --where, --split, --metric, --area and --distractors"
+                " concern sweeps of task 3"
             )
         _compare_items([Path(one) for one in sides], verdicts, data, baseline, all_pairs, as_json)
         return
@@ -158,10 +180,7 @@ def main_command(
     place = None if all_pairs else 0
     if baseline is not None:
         place = place_of(baseline, sides, side_names(chosen))
-    keep = None
-    if name := script or not_script:
-        in_script = queries_in_script(chosen[0].run, data, split, name)
-        keep = (lambda q: q in in_script) if script else (lambda q: q not in in_script)
+    keep = _keep(chosen[0].run, data, split, script, not_script, where)
     metrics = named_metrics(metric) or compared_metrics(ks)
     sizes = pools.distractors
     found = pairings(chosen, metrics, sizes=sizes, baseline=place, keep=keep)

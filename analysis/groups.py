@@ -333,6 +333,20 @@ class RowFilter:
         """Return whether a query with its pool is let through."""
         return all(grouping.group(query, pool) in held for grouping, held in self.conditions)
 
+    def queries(self, material: Material) -> set[str]:
+        """Return the queries that are let through at every size.
+
+        Raise UserError for a condition on the pool, which is not the same at every size.
+        """
+        for grouping, _ in self.conditions:
+            if grouping.by_pool:
+                raise UserError(
+                    f"--where {grouping.name}: differs by pool, so it chooses no queries here"
+                )
+        pools = next(iter(material.pools.pools.values()))
+        pairs = zip(material.pools.rows, pools, strict=True)
+        return {query.benchmark_id for query, pool in pairs if self.keeps(query, pool)}
+
     def __str__(self) -> str:
         """Return the conditions in words, such as `label=Preferences`; empty without any."""
         return ", ".join(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analysis.compare import app as compare
 from analysis.groups import GROUPINGS, field_names, group_of, groupings, parse_where
 from analysis.near_duplicates import NearDuplicates, word_list
 from analysis.ranked_pools import material_of, ranked_pools
@@ -14,7 +15,7 @@ from indexes.language import evident_language, script_of
 from recallbed.corpus.material import Material, gather
 from recallbed.errors import UserError
 from task3.sweep import app as sweep
-from tests.kit import run, write_lines
+from tests.kit import one_line_error, run, run_json, write_lines
 
 Own = Callable[..., Material]
 
@@ -233,3 +234,21 @@ def test_a_row_of_a_run_has_the_group_of_its_query_and_pool(tmp_path: Path) -> N
         assert any(map(keeps, ranked))
         for row in ranked:
             assert one(row) == again.find(row.query, row.pool)
+
+
+def test_compare_takes_a_filter(tmp_path: Path) -> None:
+    rows = [
+        {"query": f"which item{i}", "memories": [f"item{i}", "b"], "gold": i % 2, "kind": i % 3}
+        for i in range(9)
+    ]
+    data = write_lines(tmp_path / "my.jsonl", rows)
+    labels = ("--retriever", "bm25", "--retriever", "overlap")
+    run(sweep, *labels, "--data", data, "--out", tmp_path / "r", "--k", 1, code=0)
+    words = (f"{tmp_path / 'r'}:bm25", f"{tmp_path / 'r'}:overlap", "--data", data, "--k", 1)
+    assert [one["n"] for one in run_json(compare, *words)] == [9]
+    assert [one["n"] for one in run_json(compare, *words, "--where", "kind=1")] == [3]
+    both = ("--where", "kind=1", "--script", "Latin")
+    assert [one["n"] for one in run_json(compare, *words, *both)] == [3]
+    one_line_error(run(compare, *words, "--where", "kind=3"), "kind=3: no query has it", "0, 1, 2")
+    by_pool = ("--where", "position=third 1")
+    one_line_error(run(compare, *words, *by_pool), "--where position: differs by pool")
