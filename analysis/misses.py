@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from analysis.kept_scores import Float32s, kept_scores
-from analysis.near_duplicates import THRESHOLD, word_list
+from analysis.near_duplicates import NearDuplicates
 from analysis.query_views import RankedMemory, label_ranking
 from analysis.ranked_pools import RankedPool, ranked_pools
 from analysis.runs import Run
@@ -238,15 +238,8 @@ class _Kinds:
 
 
 def nearly_equal(one: str, other: str) -> bool:
-    """Return whether two texts are near-duplicates, as the breakdown by near-duplicates has it.
-
-    The Jaccard similarity of the sets of their words is at least `near_duplicates.THRESHOLD`.
-    """
-    words = set(word_list(one)), set(word_list(other))
-    either = words[0] | words[1]
-    if not either:
-        return one.strip() == other.strip()
-    return len(words[0] & words[1]) >= THRESHOLD * len(either) - 1e-9
+    """Return whether two texts are near-duplicates, as the breakdown by near-duplicates has it."""
+    return 1 in NearDuplicates([one, other]).of(0)
 
 
 def _candidate(one: RankedPool) -> bool | None:

@@ -10,7 +10,7 @@ from typing import Any
 from recallbed.chat_models import ChatModel, ChatOptions, Chats
 from recallbed.errors import UserError
 from recallbed.harness.failures import cause_of
-from recallbed.harness.fingerprint import canonical, difference
+from recallbed.harness.fingerprint import difference
 from retrievers.base import Retriever, RunContext
 from retrievers.registry import RETRIEVERS, GivenInstance, describe_retriever, leg_finder
 
@@ -39,13 +39,22 @@ def rebuild(
         raise
     except Exception as error:
         raise UserError(f"{label}: cannot be built ({cause_of(error)})") from error
-    was = {key: value for key, value in by_label[label].items() if key != "label"}
-    for one in (was, built):
-        one.pop("fitted_on", None)
-        one.pop("name", None)
-    if canonical(was) != canonical(built):
-        raise UserError(f"{label}: is not what the run had ({difference(was, built)})")
+    was, now = (
+        {key: _plain(one[key]) for key in one.keys() - {"label", "name", "fitted_on"}}
+        for one in (by_label[label], built)
+    )
+    if found_other := difference(was, now):
+        raise UserError(f"{label}: is not what the run had ({found_other})")
     return found
+
+
+def _plain(value: Any) -> Any:
+    """JSON in which 60 and 60.0 are the same, as they are for a constructor."""
+    if isinstance(value, Mapping):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class RecordedChats:
@@ -98,7 +107,9 @@ def _configured(entry: Entry, allow_code: bool) -> GivenInstance:
     """The configuration of an instance, which the run builds again with its store and legs."""
     name = entry.get("name") or entry["class"]
     if ":" in name and not allow_code and not name.startswith("retrievers."):
-        raise UserError(f"{entry['label']}: is the class `{name}`, whose code would be run")
+        raise UserError(
+            f"{entry['label']}: is of the class `{name}`. Pass --allow-code to run its code"
+        )
     cls = RETRIEVERS.find(name)
     instance = cls(**cls.arguments_of(entry["settings"]))
     return GivenInstance(entry["label"], name, {}, instance=instance)

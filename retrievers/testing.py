@@ -146,6 +146,18 @@ class RetrieverContract(ABC):
                 part = _values(retriever.score(QUERIES[0], POOL[first:last]), last - first)
                 self._close(part, whole[first:last], "the pool changes scores")
 
+    def test_explanations_make_the_scores(self) -> None:
+        """Explanations, if the retriever has any, are one for each score and add up to it."""
+        retriever = self.make()
+        positions = range(len(POOL))
+        for query in QUERIES:
+            found = retriever.explanations(query, POOL, positions)
+            scores = _values(retriever.score(query, POOL), len(POOL))
+            for position, explanation in zip(positions, found or (), strict=found is not None):
+                if explanation.score is not None:
+                    gap = abs(explanation.score - float(scores[position]))
+                    assert gap <= 1e-5 * max(abs(explanation.score), 1), "not the score"
+
     def test_settings_are_json(self) -> None:
         """Settings and notes can be written to the run's manifest."""
         retriever = self.make()

@@ -17,6 +17,7 @@ import pytest
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import Configuration
 from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored, build_retriever
+from retrievers.explanation import TermWeights, TextExplanation
 from retrievers.overlap import Overlap
 from retrievers.rerank import Reranker
 from retrievers.testing import POOL, RetrieverContract
@@ -277,6 +278,16 @@ class NotesWithASet(Overlap):
         return {"cut": {1, 2}}
 
 
+class ExplainsOneOnly(Overlap):
+    def explain(self, query: str, pool: Sequence[Memory], positions: Sequence[int]) -> Any:
+        return [TextExplanation("words in common")]
+
+
+class ExplainsOtherScores(Overlap):
+    def explain(self, query: str, pool: Sequence[Memory], positions: Sequence[int]) -> Any:
+        return [TermWeights((("word", 0.5),)) for _ in positions]
+
+
 def by_words(query: str, pool: Sequence[Memory]) -> list[int]:
     return Overlap().score(query, pool)
 
@@ -307,6 +318,8 @@ BROKEN = [
     (LosesItsState, "test_unchanged_in_a_worker", "another process"),
     (Softmax, "test_pool_independence", "the pool changes scores"),
     (MinMax, "test_pool_independence", "the pool changes scores"),
+    (ExplainsOneOnly, "test_explanations_make_the_scores", "not one Explanation for each"),
+    (ExplainsOtherScores, "test_explanations_make_the_scores", "not the score"),
     (SettingsWithAnArray, "test_settings_are_json", "JSON"),
     (SettingsWithNaN, "test_settings_are_json", "JSON"),
     (NotesWithASet, "test_settings_are_json", "JSON"),
