@@ -29,10 +29,10 @@ from recallbed.harness.terminal import note, one_line, say, say_json
 from recallbed.harness.text_table import terminal_width
 
 if TYPE_CHECKING:
-    from analysis.compare import Side
     from analysis.misses import Miss
     from analysis.retriever_agreement import RetrieverAgreement
     from analysis.runs import Run
+    from analysis.sides import Side
     from recallbed.corpus.material import Material
     from retrievers.base import Retriever
 
@@ -126,7 +126,7 @@ def _adds_up(score: float | None, explained_score: float | None) -> bool:
 
 def _side(run: Run, word: str) -> Side:
     """A label of the run, or `RUN:LABEL` of another."""
-    from analysis.compare import Side, parse_side
+    from analysis.sides import Side, parse_side
 
     return Side(run, word) if word in run.labels else parse_side(word)
 
@@ -221,7 +221,8 @@ def errors(
         as_text = kind == "text"
         _give(out, agreed.lines(width) if as_text else [json.dumps(agreed.to_json())], as_text)
         if agreed.unpaired:
-            note(f"{agreed.unpaired} queries left out: they failed on one side or both")
+            queries = "query" if agreed.unpaired == 1 else "queries"
+            note(f"{agreed.unpaired} {queries} left out: failed on one side or both")
         return
     labels = labels or finished.labels
     size, seeds = rows.size(finished, labels), rows.seeds(finished)

@@ -111,7 +111,7 @@ class QueryView:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryRows:
+class LabelledRows:
     """The rows of one query and pool by label, and the number of each in the run."""
 
     by_label: Mapping[str, RankedPool]
@@ -134,18 +134,18 @@ def query_rows(
     labels: Collection[str],
     distractors: int,
     seeds: Collection[int],
-) -> list[QueryRows]:
+) -> list[LabelledRows]:
     """Return the rows of some labels at one size, by pool seed and in the order of the data.
 
     Raise UserError for a row that is not of these pools.
     """
     numbers = {id(row): number for number, row in enumerate(run.rows)}
     place = {row.benchmark_id: i for i, row in enumerate(material.pools.rows)}
-    found: dict[tuple[int, int], QueryRows] = {}
+    found: dict[tuple[int, int], LabelledRows] = {}
     for one in ranked_pools(run, material, labels, [distractors]):
         if one.seed in seeds:
             key = one.seed, place[one.query.benchmark_id]
-            rows = found.setdefault(key, QueryRows({}, {}))
+            rows = found.setdefault(key, LabelledRows({}, {}))
             assert isinstance(rows.by_label, dict)
             assert isinstance(rows.numbers, dict)
             rows.by_label[one.row.retriever] = one
@@ -154,7 +154,7 @@ def query_rows(
 
 
 def query_views(
-    run: Run, chosen: Sequence[QueryRows], labels: Sequence[str], k: int, depth: int
+    run: Run, chosen: Sequence[LabelledRows], labels: Sequence[str], k: int, depth: int
 ) -> list[QueryView]:
     """Return the views of some queries, with the first `depth` memories of each label.
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare import Side
 from analysis.metrics import Success
 from analysis.rows import SweepRow
 from analysis.runs import Run
+from analysis.sides import Side, query_value, scored_in_both, side_names
 from analysis.statistics import Interval, mean_interval, rounded
 from recallbed.errors import UserError
 from recallbed.harness.text_table import TextTable, text_block
@@ -135,17 +135,13 @@ def agreement_of(
             raise UserError(
                 f"{side.run.path}: no rows of {side.label} at {distractors} distractors"
             )
-    odd = {query for query in one.keys() ^ two.keys() if keep is None or keep(query)}
-    if odd:
-        raise UserError(
-            f"not the same queries at {distractors} distractors: {len(odd)} are of one retriever"
-            f" only, such as `{min(odd)}`"
-        )
-    asked = [query for query in one if keep is None or keep(query)]
-    scored = [q for q in asked if all(row.error is None for row in one[q] + two[q])]
+    if keep is not None:
+        one, two = ({q: rows[q] for q in rows if keep(q)} for rows in (one, two))
+    scored = scored_in_both(one, two, distractors)
     if not scored:
         raise UserError(f"no query is left at {distractors} distractors")
-    pairs = {query: _paired(one[query], two[query], k) for query in scored}
+    metric = Success(k)
+    pairs = {query: _paired(metric, one[query], two[query]) for query in scored}
     sessions, seed = a.run.manifest["sessions"], a.run.manifest["fingerprint"]["seed"]
 
     def interval(values: Mapping[str, float]) -> Interval:
@@ -162,14 +158,12 @@ def agreement_of(
     counts = [
         sum(_mean([part(x, y) for x, y in both]) for both in pairs.values()) for part in _PARTS
     ]
-    names = [a.label, b.label]
-    if a.label == b.label:
-        names = [f"{side.run.path}:{side.label}" for side in (a, b)]
+    names = side_names([a, b])
     hybrids = []
     for run, label, legs in _hybrids([a, b]):
         rows = Side(run, label).rows(distractors)
         own = {
-            query: _mean([Success(k).value(row.ties) for row in rows[query]])
+            query: query_value(metric, rows[query])
             for query in scored
             if query in rows
             and all(row.error is None for row in rows[query])
@@ -184,7 +178,7 @@ def agreement_of(
         distractors,
         k,
         len(scored),
-        len(asked) - len(scored),
+        len(one) - len(scored),
         dict(zip(OUTCOMES, counts, strict=True)),
         interval(found_a),
         interval(found_b),
@@ -202,11 +196,10 @@ _PARTS: tuple[Callable[[float, float], float], ...] = (
 )
 
 
-def _paired(one: Sequence[SweepRow], two: Sequence[SweepRow], k: int) -> list[tuple[float, float]]:
+def _paired(
+    metric: Success, one: Sequence[SweepRow], two: Sequence[SweepRow]
+) -> list[tuple[float, float]]:
     """The success of both on each pool of a query."""
-    if [row.pool for row in one] != [row.pool for row in two]:
-        raise UserError(f"not the same pools: `{one[0].query}` at {one[0].distractors} distractors")
-    metric = Success(k)
     return [(metric.value(a.ties), metric.value(b.ties)) for a, b in zip(one, two, strict=True)]
 
 

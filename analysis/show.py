@@ -18,11 +18,11 @@ from recallbed.harness.terminal import note, say, say_json
 from recallbed.harness.text_table import TextTable, terminal_width, text_block
 
 if TYPE_CHECKING:
-    from analysis.query_views import LabelRanking, QueryRows, QueryView, RankedMemory
+    from analysis.query_views import LabelledRows, LabelRanking, QueryView, RankedMemory
     from analysis.runs import Run
 
 app = App()
-Keep = Callable[["QueryRows"], bool]
+Keep = Callable[["LabelledRows"], bool]
 GOLD = "GOLD"
 _EXAMPLES = 5
 """Queries that a filter shows by default."""
@@ -109,7 +109,7 @@ def _filter(
                     f" (labels: {', '.join(run.labels)})"
                 )
 
-        def beats(rows: QueryRows) -> bool:
+        def beats(rows: LabelledRows) -> bool:
             values = rows.success(a, k), rows.success(b, k)
             return values[0] is not None and values[1] is not None and values[0] > values[1]
 
@@ -120,7 +120,7 @@ def _filter(
         return lambda _: True, known_labels(run, named)
     label = one_label(run, named, "--hit" if hit else "--miss")
 
-    def outcome(rows: QueryRows) -> bool:
+    def outcome(rows: LabelledRows) -> bool:
         success = rows.success(label, k)
         return success is not None and (success == 1) == hit
 
