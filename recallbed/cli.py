@@ -94,6 +94,9 @@ COMMANDS: Mapping[str, Entry] = {
     "validate": Entry(
         "recallbed.corpus.validate", "Check every row of a release, a data file or predictions."
     ),
+    "audit": Entry(
+        "analysis.audit", "Look for shortcuts in the data: what finds the gold without reading."
+    ),
     "convert": Entry("recallbed.corpus.convert", "Convert another benchmark to a data file."),
     "index": Entry(
         {
