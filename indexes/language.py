@@ -45,10 +45,15 @@ _SCRIPTS = {
     "Arab": "Arabic",
     "Deva": "Devanagari",
 }
-_MORE_SCRIPTS = (
-    *("Greek", "Hebrew", "Thai", "Bengali", "Tamil", "Telugu", "Kannada", "Malayalam", "Gujarati"),
-    *("Gurmukhi", "Sinhala", "Georgian", "Armenian", "Ethiopic", "Khmer", "Lao", "Myanmar"),
-)
+# Scripts that are "other" above, with the language that each is mostly used for.
+_MORE_SCRIPTS = {
+    **{name: name.lower() for name in ("Greek", "Hebrew", "Thai", "Bengali", "Tamil", "Telugu")},
+    **{name: name.lower() for name in ("Kannada", "Malayalam", "Gujarati", "Sinhala", "Georgian")},
+    **{name: name.lower() for name in ("Armenian", "Khmer", "Lao")},
+    "Gurmukhi": "punjabi",
+    "Ethiopic": "amharic",
+    "Myanmar": "burmese",
+}
 _KANA_SHARE = 0.05  # Japanese texts have many more; a loan word has few
 
 
@@ -120,6 +125,7 @@ def language_of(text: str) -> str:
 def evident_language(text: str) -> str | None:
     """Return `language_of` a text; None if it has no letter, or English without evidence of it.
 
+    Of what that calls "other", a script that is mostly used for one language is that language.
     Evidence of English is one distinct stopword more that is English only than stopwords of the
     likeliest other language only: "I love pizza" has one, "pizza Berlin" none.
     """
@@ -127,6 +133,8 @@ def evident_language(text: str) -> str | None:
     found = language_of(text)
     if not script:
         return None
+    if found == OTHER:
+        return _MORE_SCRIPTS.get(script_of(text) or "", OTHER)
     if found != "english":
         return found
     held = set(latin)
