@@ -175,7 +175,7 @@ def main_command(
     if script and not_script:
         raise UserError("--script and --not-script exclude each other")
     chosen = sides_of(sides)
-    if len(chosen) < 2:
+    if len(chosen) < 2 and not area:
         raise UserError(f"{' '.join(sides)}: one side only. Name two or more, as RUN:LABEL")
     place = None if all_pairs else 0
     if baseline is not None:
@@ -184,12 +184,12 @@ def main_command(
     metrics = named_metrics(metric) or compared_metrics(ks)
     sizes = pools.distractors
     found = pairings(chosen, metrics, sizes=sizes, baseline=place, keep=keep)
-    shown, areas = [comparison_table(found)], []
+    shown, areas = [comparison_table(found)] if found else [], []
     more: list[Pairing | SideArea] = []
     if area:
         of_sides = side_areas(chosen, metrics, sizes=sizes, keep=keep)
         areas = area_pairings(chosen, metrics, sizes=sizes, baseline=place, keep=keep)
-        shown += [area_table(of_sides), comparison_table(areas)]
+        shown += [area_table(of_sides), *([comparison_table(areas)] if areas else [])]
         more = [*areas, *of_sides]
     if as_json:
         say_json(canonical([one.to_json() for one in [*found, *more]]))

@@ -384,6 +384,9 @@ def test_what_the_command_refuses(folder: Path, words: list[str], said: str) -> 
 
 def test_one_side_is_not_compared(folder: Path) -> None:
     one_line_error(kit.run(app, f"{folder}:words"), "one side only")
+    [area] = kit.run_json(app, f"{folder}:words", "--area", "--metric", "R@3")
+    assert (area["side"], area["area"], area["n"], area["k"]) == ("words", [5, 11], 24, 3)
+    assert kit.run(app, f"{folder}:words", "--area", code=0).stdout.startswith("Area under")
 
 
 def test_pairings_are_values() -> None:
