@@ -19,7 +19,7 @@ from analysis.comparison_table import (
     note_reasons,
 )
 from analysis.groups import Where, parse_where
-from analysis.metric_option import MetricNames, named_metrics
+from analysis.metric_option import Area, MetricNames, named_metrics
 from analysis.ranked_pools import material_of
 from analysis.runs import Run, read_run
 from analysis.sides import Side, parse_side, side_names
@@ -123,10 +123,7 @@ def main_command(
         ),
     ] = None,
     all_pairs: Annotated[bool, typer.Option(help="Compare every side with every other.")] = False,
-    area: Annotated[
-        bool,
-        typer.Option(help="Compare the areas under the curves against log pool size."),
-    ] = False,
+    area: Area = False,
     script: Annotated[
         str | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""The option that names metrics."""
+"""The options that name metrics and their summary over pool sizes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ MetricNames = Annotated[
         metavar="NAME",
         help="Metric, such as R@1, nDCG@10 or E[RR]. Some commands take several, each named so.",
     ),
+]
+
+Area = Annotated[
+    bool,
+    typer.Option("--area", help="Add the area under each metric's curve against log pool size."),
 ]
 
 

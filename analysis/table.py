@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from analysis.metric_option import MetricNames, named_metrics
+from analysis.metric_option import Area, MetricNames, named_metrics
 from analysis.metrics import Recall
 from analysis.published import chosen_published
 from analysis.row_options import OfLabel
@@ -45,9 +45,7 @@ def table(
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     metric: MetricNames = (),
     retriever: OfLabel = (),
-    area: Annotated[
-        bool, typer.Option(help="Add the area under each metric against log pool size.")
-    ] = False,
+    area: Area = False,
     intervals: Annotated[bool, typer.Option(help="Show 95 % intervals.")] = False,
     no_significance: Annotated[
         bool, typer.Option(help="Compare nothing: for runs on other queries or pools.")
