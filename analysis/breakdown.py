@@ -337,9 +337,7 @@ def breakdown_command(
     metric: MetricNames = (),
     distractors: Annotated[
         tuple[int, ...] | None,
-        typer.Option(
-            "--distractors", "--size", metavar="N,...", help="Only these sizes. Default: all."
-        ),
+        typer.Option(metavar="N,...", help="Only these sizes. Default: all."),
         numbers(0),
     ] = None,
     retriever: OfLabel = (),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from analysis.kept_scores import Float32s, kept_scores
-from analysis.near_duplicates import NearDuplicates
+from analysis.near_duplicates import nearly_equal
 from analysis.query_views import RankedMemory, label_ranking
 from analysis.ranked_pools import RankedPool, ranked_pools
 from analysis.runs import Run
@@ -235,11 +235,6 @@ class _Kinds:
             tokens = self._tokens(text)
             self._terms[text] = frozenset(tokens.content), frozenset(tokens.every)
         return self._terms[text]
-
-
-def nearly_equal(one: str, other: str) -> bool:
-    """Return whether two texts are near-duplicates, as the breakdown by near-duplicates has it."""
-    return 1 in NearDuplicates([one, other]).of(0)
 
 
 def _candidate(one: RankedPool) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ THRESHOLD = 0.6
 """The least Jaccard similarity of the word sets of near-duplicates."""
 LONGEST = 2_000
 """Characters of a text that are compared."""
+_ASCII = re.compile("[a-z0-9]+")
 
 
 class NearDuplicates:
@@ -54,13 +56,21 @@ class NearDuplicates:
         return self._found[number]
 
 
+def nearly_equal(one: str, other: str, threshold: float = THRESHOLD) -> bool:
+    """Return whether two texts are near-duplicates, as `NearDuplicates` has it."""
+    words = set(_known_words(one)), set(_known_words(other))
+    return len(words[0] & words[1]) >= threshold * len(words[0] | words[1]) - 1e-9
+
+
 def runs_of_letters(text: str) -> list[tuple[str, bool]]:
     """Return the runs of letters, digits and marks, case-folded, in order.
 
     The second of each pair says whether the run is of a script without spaces, or of Hangul.
     """
-    found = _pattern().findall(normalise(text))
-    return [(unspaced or word, bool(unspaced)) for unspaced, word in found]
+    text = normalise(text)
+    if text.isascii():
+        return [(word, False) for word in _ASCII.findall(text)]
+    return [(unspaced or word, bool(unspaced)) for unspaced, word in _pattern().findall(text)]
 
 
 def word_list(text: str) -> list[str]:

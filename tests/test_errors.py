@@ -14,7 +14,8 @@ from typer.testing import Result
 from analysis.errors import app
 from analysis.metrics import Recall
 from analysis.miss_texts import CSV_COLUMNS, cell_text
-from analysis.misses import KINDS, misses, nearly_equal
+from analysis.misses import KINDS, misses
+from analysis.near_duplicates import nearly_equal
 from analysis.ranked_pools import material_of
 from analysis.retriever_agreement import agreement_of
 from analysis.runs import Run, read_run

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.compare import app as compare
 from analysis.groups import GROUPINGS, field_names, group_of, groupings, parse_where
-from analysis.near_duplicates import NearDuplicates, word_list
+from analysis.near_duplicates import NearDuplicates, nearly_equal, word_list
 from analysis.ranked_pools import material_of, ranked_pools
 from analysis.runs import read_run
 from indexes.language import evident_language, script_of
@@ -117,8 +117,17 @@ def test_near_duplicates_agree_with_sets() -> None:
     index = NearDuplicates(texts, 0.5)
     held = [set(word_list(text)) or {""} for text in texts]
     for i, mine in enumerate(held):
+        assert index.of(i).tolist() == [
+            j for j, other in enumerate(texts) if nearly_equal(texts[i], other, 0.5)
+        ]
         expected = [j for j, other in enumerate(held) if len(mine & other) >= len(mine | other) / 2]
         assert index.of(i).tolist() == expected
+
+
+def test_words_are_runs_of_letters_and_digits() -> None:
+    words = ["it", "s", "a", "b", "3", "5", "x", "y"]
+    assert word_list("It's A_B 3.5 x-y") == words
+    assert word_list("It's A_B 3.5 x-y é, 喜欢茶 c") == [*words, "é", "喜欢", "欢茶", "c"]
 
 
 def test_position_is_in_thirds_for_small_pools_and_tenths_for_large(own: Own) -> None:
