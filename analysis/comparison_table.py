@@ -107,7 +107,14 @@ def _cells(line: TableLine) -> list[str]:
 
 
 def note_reasons(results: Sequence[Paired], families: Mapping[str, Sequence[float | None]]) -> None:
-    """Print on stderr why figures are missing, each reason once, and what Holm corrects for.
+    """Print on stderr what `comparison_remarks` says."""
+    note(*comparison_remarks(results, families))
+
+
+def comparison_remarks(
+    results: Sequence[Paired], families: Mapping[str, Sequence[float | None]]
+) -> list[str]:
+    """Return why figures are missing, each reason once, and what Holm corrects for.
 
     `families` has the adjusted p-values by what they are of, such as `comparisons`.
     """
@@ -126,7 +133,7 @@ def note_reasons(results: Sequence[Paired], families: Mapping[str, Sequence[floa
         tests = sum(p is not None for p in ps)
         if tests > 1:
             lines.append(f"Holm p: corrected for {tests} {what}")
-    note(*dict.fromkeys(lines))
+    return list(dict.fromkeys(lines))
 
 
 def note_left_out(results: Sequence[Pairing]) -> None:

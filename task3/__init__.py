@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 
 if TYPE_CHECKING:
-    from task3.evaluation import Evaluation, evaluate
+    from task3.evaluation import evaluate
+    from task3.notebook import Evaluation
 
 __all__ = ["Evaluation", "evaluate"]
 

@@ -1,6 +1,7 @@
 """Retrievers as instances, and sweeps from Python: `from task3 import evaluate`."""
 
 import ast
+import json
 import pickle
 import re
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from analysis.compare import app as compare_app
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
+from recallbed.harness.fingerprint import canonical
 from retrievers.base import Retriever, RunContext
 from retrievers.bm25 import BM25
 from retrievers.chance import Random
@@ -22,8 +25,8 @@ from retrievers.dense import MiniLM
 from retrievers.hybrid import Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import GivenInstance, build_retrievers, describe_retriever
-from task3 import evaluate, sweep
-from tests.kit import ROOT, python, read_json, rows_of, run, write_lines
+from task3 import Evaluation, evaluate, sweep
+from tests.kit import ROOT, python, read_json, rows_of, run, run_json, write_lines
 
 SAME = {
     "bm25 with a setting": (BM25(k1=0.9), "bm25", ["k1=0.9"]),
@@ -169,3 +172,68 @@ def test_the_notebook_of_the_docs_gives_its_outputs() -> None:
             for text in (repr(value), "".join(output["data"]["text/plain"]))
         )
         assert re.sub(" +\n", "\n", shown) == re.sub(" +\n", "\n", kept)
+
+
+@pytest.fixture(scope="module")
+def three() -> Evaluation:
+    return evaluate([BM25(), "overlap", "constant"], distractors=(5, 20), limit=40, k=(1, 2))
+
+
+def test_significance_is_that_of_the_command(three: Evaluation) -> None:
+    records = three.significance().records
+    assert [one["sides"] for one in records] == [
+        ["bm25", "overlap"],
+        ["bm25", "constant"],
+        ["overlap", "constant"],
+    ]
+    assert {one["distractors"] for one in records} == {20}
+    words = [f"{three.path}:{label}" for label in three.run.labels]
+    typed = run_json(compare_app, *words, "--all-pairs", "--metric", "R@1", "--distractors", "20")
+    assert typed == json.loads(canonical(records))
+    against = three.significance("nDCG@10", distractors=5, baseline="constant")
+    assert [one["sides"][0] for one in against.records] == ["constant"] * 2
+    assert "corrected for 2 comparisons" in repr(against)
+
+
+def test_breakdown_and_errors_are_those_of_the_commands(three: Evaluation) -> None:
+    found = three.breakdown("language")
+    assert sum(one["n"] for one in found.records if not one["total"]) == 3 * 40
+    assert "<table>" in found._repr_html_()
+    counted = three.errors()
+    for one in counted.records:
+        assert one["hits"] + sum(one["misses"].values()) == one["scored"] == 40
+    listed = three.errors("bm25", distractors=5, k=2, reasons=True)
+    assert len(listed.records) == sum(
+        one["misses"][kind]
+        for one in three.errors(distractors=5, k=2).records
+        if one["retriever"] == "bm25"
+        for kind in one["misses"]
+    )
+    assert "why gold" in repr(listed)
+
+
+def test_the_report_of_a_run_reads_its_data_again(tmp_path: Path) -> None:
+    lines = [{"query": f"q{n}", "memories": [f"a{n}", "<b>"], "gold": 0} for n in range(9)]
+    path = write_lines(tmp_path / "my.jsonl", lines)
+    found = evaluate("overlap", data=str(path), k=1)
+    out = found.report(tmp_path / "report.html")
+    assert out.read_text().lower().startswith("<!doctype html>")
+    with pytest.raises(UserError, match="already exists"):
+        found.report(out)
+    assert found.report(out, overwrite=True, texts=False) == out
+    assert found.breakdown("length").records
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda one: one.significance("R@0"), "metric R@0: not a metric"),
+        (lambda one: one.significance(baseline="bm52"), "no retriever has the label `bm52`"),
+        (lambda one: one.errors("bm52"), "labels: bm25, overlap, constant"),
+        (lambda one: one.breakdown("colour"), "colour"),
+        (lambda one: one.errors(distractors=7), "It has 5, 20"),
+    ],
+)
+def test_what_a_run_does_not_have_is_named(three: Evaluation, ask: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ask(three)
