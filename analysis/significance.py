@@ -13,16 +13,13 @@ from analysis.metrics import METRICS, Metric, MetricAtK, Recall
 from analysis.p_values import flips_of, holm
 from analysis.paired import Paired, paired_figures
 from analysis.runs import Run
+from analysis.side_values import SideValues, SizedMetric
 from analysis.sides import (
-    QueryRows,
     Side,
     area_weights,
     paired_places,
-    query_value,
-    scored_in_both,
-    side_names,
 )
-from analysis.statistics import Bootstrap, Floats, Interval
+from analysis.statistics import Bootstrap, Interval
 from recallbed.errors import UserError
 
 ALPHA = 0.05
@@ -93,18 +90,18 @@ def pairings(
     order of size, metric and pair. Raise UserError if two sides were not scored on the same queries
     and pools, or no query is left.
     """
-    table = _Table(sides, keep)
+    table = SideValues(sides, keep)
     for size in sizes or ():
         table.check_size(size)
     asked = [
-        _Asked(i, j, (size,), (1.0,), metric)
+        (i, j, SizedMetric(metric, (size,)))
         for i, j in paired_places(len(sides), baseline)
         for size in (sorted(set(sizes)) if sizes is not None else table.common_sizes(i, j))
         for metric in metrics
     ]
     places = {metric: place for place, metric in enumerate(metrics)}
-    asked.sort(key=lambda one: (one.sizes, places[one.metric]))  # stable: pairs stay in order
-    return table.compare(asked)
+    asked.sort(key=lambda one: (one[2].sizes, places[one[2].metric]))  # pairs stay in order
+    return _compare(table, asked)
 
 
 def area_pairings(
@@ -119,17 +116,17 @@ def area_pairings(
 
     Holm's family is the areas of one call. Raise UserError for fewer than two sizes, too.
     """
-    table = _Table(sides, keep)
+    table = SideValues(sides, keep)
     asked = []
     for i, j in paired_places(len(sides), baseline):
         common = tuple(sorted(set(sizes)) if sizes is not None else table.common_sizes(i, j))
         for size in common:
             table.check_size(size)
         weights = tuple(area_weights(sides[i].run, common))
-        asked += [_Asked(i, j, common, weights, metric) for metric in metrics]
+        asked += [(i, j, SizedMetric(metric, common, weights)) for metric in metrics]
     places = {metric: place for place, metric in enumerate(metrics)}
-    asked.sort(key=lambda one: places[one.metric])
-    return table.compare(asked, area=True)
+    asked.sort(key=lambda one: places[one[2].metric])
+    return _compare(table, asked, area=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ def side_areas(
     Sessions are drawn with all of their pools. Only queries scored at every size count. Raise
     UserError for fewer than two sizes, or if no query is left.
     """
-    table = _Table(sides, keep)
+    table = SideValues(sides, keep)
     found = []
     for place, (side, name) in enumerate(zip(sides, table.names, strict=True)):
         chosen = tuple(table.sizes[place] if sizes is None else sorted(set(sizes)))
@@ -171,10 +168,9 @@ def side_areas(
         kept = table.scored(place, place, chosen)
         if not kept:
             raise UserError(f"{name}: no query is scored at all of its sizes")
-        sessions = side.run.manifest["sessions"]
-        bootstrap = Bootstrap([sessions.get(q, q) for q in kept], table.seed(place))
-        asked = [_Asked(place, place, chosen, weights, metric) for metric in metrics]
-        values = np.array([table.values(place, kept, one) for one in asked]).clip(0, 1)
+        bootstrap = Bootstrap(table.sessions(place, kept), table.seed(place))
+        figures = [SizedMetric(metric, chosen, weights) for metric in metrics]
+        values = np.array([table.values(place, kept, one) for one in figures]).clip(0, 1)
         for metric, interval in zip(metrics, bootstrap.intervals(values), strict=True):
             found.append(SideArea(name, metric, chosen, len(kept), interval))
     return found
@@ -215,113 +211,39 @@ def side_letters(count: int) -> list[str]:
     return [ascii_lowercase[i % many] + (str(i // many) if i >= many else "") for i in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A figure of two sides by their places: a weighted sum of a metric over sizes."""
-
-    a: int
-    b: int
-    sizes: tuple[int, ...]
-    weights: tuple[float, ...]
-    metric: Metric
-
-
-class _Table:
-    """The values of sides by size and query, read once."""
-
-    def __init__(self, sides: Sequence[Side], keep: Callable[[str], bool] | None) -> None:
-        self.sides, self.keep = sides, keep
-        self.names = side_names(sides)
-        self.sizes = [side.sizes for side in sides]
-        self._rows: dict[tuple[int, int], QueryRows] = {}
-        self._values: dict[tuple[int, int, Metric], dict[str, float]] = {}
-        self._scored: dict[tuple[int, int, tuple[int, ...]], list[str]] = {}
-
-    def seed(self, side: int) -> int:
-        """The seed of a side's run."""
-        return int(self.sides[side].run.manifest["fingerprint"]["seed"])
-
-    def common_sizes(self, a: int, b: int) -> list[int]:
-        """The sizes of two sides; raise UserError if they share none."""
-        found = sorted(set(self.sizes[a]) & set(self.sizes[b]))
-        if not found:
-            raise UserError(f"{self.names[a]} and {self.names[b]} have no pool size in common")
-        return found
-
-    def check_size(self, size: int) -> None:
-        """Raise UserError if a side has no rows at a size."""
-        for known, name in zip(self.sizes, self.names, strict=True):
-            if size not in known:
-                has = ", ".join(map(str, known))
-                raise UserError(f"{name}: no rows at {size} distractors (it has {has})")
-
-    def rows(self, side: int, size: int) -> QueryRows:
-        """The rows of a side by query."""
-        if (side, size) not in self._rows:
-            self._rows[side, size] = self.sides[side].rows(size)
-        return self._rows[side, size]
-
-    def asked(self, side: int, sizes: Sequence[int]) -> list[str]:
-        """The queries that are to be compared."""
-        queries = {query for size in sizes for query in self.rows(side, size)}
-        return sorted(q for q in queries if self.keep is None or self.keep(q))
-
-    def scored(self, a: int, b: int, sizes: Sequence[int]) -> list[str]:
-        """Those that did not fail on either side at any of `sizes`."""
-        key = a, b, tuple(sizes)
-        if key not in self._scored:
-            found = set(self.asked(a, sizes))
-            for size in sizes:
-                found &= set(scored_in_both(self.rows(a, size), self.rows(b, size), size))
-            self._scored[key] = sorted(found)
-        return self._scored[key]
-
-    def values(self, side: int, queries: Sequence[str], of: _Asked) -> Floats:
-        """The values of a side in the order of `queries`."""
-        found = np.zeros(len(queries))
-        for size, weight in zip(of.sizes, of.weights, strict=True):
-            key = side, size, of.metric
-            if key not in self._values:
-                rows = self.rows(side, size).items()
-                scored = {q: mine for q, mine in rows if all(r.error is None for r in mine)}
-                self._values[key] = {q: query_value(of.metric, r) for q, r in scored.items()}
-            by_query = self._values[key]
-            found += weight * np.array([by_query[query] for query in queries])
-        return found
-
-    def compare(self, asked: Sequence[_Asked], area: bool = False) -> list[Pairing]:
-        """Compare everything that is asked for, in its order, as one family."""
-        groups: dict[tuple[int, tuple[str, ...], tuple[str, ...]], list[int]] = {}
-        for place, one in enumerate(asked):
-            queries = self.scored(one.a, one.b, one.sizes)
-            if not queries:
-                at = f"{one.sizes[0]}" if len(one.sizes) == 1 else "all of these"
-                raise UserError(f"no query is left to compare at {at} distractors")
-            sessions = self.sides[one.a].run.manifest["sessions"]
-            clusters = tuple(sessions.get(query, query) for query in queries)
-            groups.setdefault((self.seed(one.a), tuple(queries), clusters), []).append(place)
-        results: dict[int, Paired] = {}
-        for (seed, queries_, clusters), places in groups.items():
-            for start in range(0, len(places), _AT_ONCE):
-                part = places[start : start + _AT_ONCE]
-                first, second = (
-                    np.array([self.values(side, queries_, asked[p]) for p, side in of])
-                    for of in ([(p, asked[p].a) for p in part], [(p, asked[p].b) for p in part])
-                )
-                flips = flips_of(len(asked))
-                found = paired_figures(first, second, clusters, seed, flips=flips)
-                results |= dict(zip(part, found, strict=True))
-        adjusted = holm([results[place].p for place in range(len(asked))])
-        return [
-            Pairing(
-                distractors=one.sizes[-1],
-                metric=one.metric,
-                a=self.names[one.a],
-                b=self.names[one.b],
-                paired=results[place],
-                unpaired=len(self.asked(one.a, one.sizes)) - results[place].n,
-                holm=adjusted[place],
-                sizes=one.sizes if area else (),
-            )
-            for place, one in enumerate(asked)
-        ]
+def _compare(
+    table: SideValues, asked: Sequence[tuple[int, int, SizedMetric]], area: bool = False
+) -> list[Pairing]:
+    """Compare figures of two sides by their places, in the order given, as one family."""
+    groups: dict[tuple[int, tuple[str, ...], tuple[str, ...]], list[int]] = {}
+    for place, (a, b, figure) in enumerate(asked):
+        kept = table.scored(a, b, figure.sizes)
+        if not kept:
+            at = "all of these" if len(figure.sizes) > 1 else figure.sizes[0]
+            raise UserError(f"no query is left to compare at {at} distractors")
+        key = table.seed(a), tuple(kept), tuple(table.sessions(a, kept))
+        groups.setdefault(key, []).append(place)
+    results: dict[int, Paired] = {}
+    flips = flips_of(len(asked))
+    for (seed, queries, sessions), places in groups.items():
+        for start in range(0, len(places), _AT_ONCE):
+            part = places[start : start + _AT_ONCE]
+            pairs = [asked[place] for place in part]
+            first = np.array([table.values(a, queries, figure) for a, _, figure in pairs])
+            second = np.array([table.values(b, queries, figure) for _, b, figure in pairs])
+            found = paired_figures(first, second, sessions, seed, flips=flips)
+            results |= dict(zip(part, found, strict=True))
+    adjusted = holm([results[place].p for place in range(len(asked))])
+    return [
+        Pairing(
+            distractors=figure.sizes[-1],
+            metric=figure.metric,
+            a=table.names[a],
+            b=table.names[b],
+            paired=results[place],
+            unpaired=len(table.asked(a, figure.sizes)) - results[place].n,
+            holm=adjusted[place],
+            sizes=figure.sizes if area else (),
+        )
+        for place, (a, b, figure) in enumerate(asked)
+    ]
