@@ -166,6 +166,24 @@ def test_two_runs_are_named_apart(swept: Path, data: Path, tmp_path: Path) -> No
     assert [column.removesuffix(" [95 %]") for column in table.columns[3:]] == names
 
 
+def test_a_query_with_pools_of_several_seeds_counts_once(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "seeds"
+    words = ("--pools", "nested", "--distractors", 10, "--pool-seeds", "0,1,2", "--out", out)
+    run(sweep, "--retriever", "bm25", "--data", data, *words, code=0)
+    seeds = read_run(out)
+    cells = breakdown(seeds, material_of(seeds, data), "category", parse_metric("E[RR]"))
+    plain = {f"q{i}" for i, name in enumerate(CATEGORIES) if name == "plain"}
+    values, sessions = values_of(seeds, "bm25", 10, "E[RR]", plain)
+    assert len(values) == 3 * len(plain)
+    assert (cells[0].group, cells[0].n) == ("plain", len(plain))
+    assert cells[0].estimate == mean_interval(values, sessions, seed=0)
+    # A pool has its own position of the gold, so a query may be in several groups.
+    by_pool = breakdown(seeds, material_of(seeds, data), "position", parse_metric("E[RR]"))
+    groups, total = [c.n for c in by_pool if not c.total], [c.n for c in by_pool if c.total]
+    assert total == [len(CATEGORIES)]
+    assert sum(groups) > len(CATEGORIES) >= max(groups)
+
+
 def test_failed_rows_count_in_no_mean(swept: Path, data: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
