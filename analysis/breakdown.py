@@ -92,6 +92,19 @@ def breakdown(
     run. Intervals are bootstrapped over sessions with the run's seed. Only rows that `keep` lets
     through count. Raise UserError for an unknown grouping.
     """
+    return breakdown_of_metrics(run, material, by, [metric], sizes, labels, keep)[metric]
+
+
+def breakdown_of_metrics(
+    run: Run,
+    material: Material,
+    by: str,
+    metrics: Sequence[Metric],
+    sizes: Collection[int] | None = None,
+    labels: Collection[str] | None = None,
+    keep: Callable[[RankedPool], bool] | None = None,
+) -> dict[Metric, list[BreakdownCell]]:
+    """Return `breakdown` of each metric, all over the same resamples."""
     grouping = group_of(by, material)
     rows: dict[tuple[int, str | None, str], list[SweepRow]] = {}
     queries: dict[str, set[str]] = {}
@@ -105,16 +118,18 @@ def breakdown(
     place = {name: i for i, name in enumerate(grouping.ordered(_lengths(queries)))}
     order = {label: i for i, label in enumerate(run.labels)}
     scored = {key: [row for row in found if row.error is None] for key, found in rows.items()}
-    estimates = _estimates(scored, metric, run)
-    cells = []
+    estimates = _estimates(scored, metrics, run)
+    cells: dict[Metric, list[BreakdownCell]] = {metric: [] for metric in metrics}
     for key in sorted(rows, key=lambda k: (k[0], place.get(k[1] or "", len(place)), order[k[2]])):
         size, group_or_all, label = key
         n = len({row.query for row in scored[key]})
         failed = len(rows[key]) - len(scored[key])
         total = group_or_all is None
         group = TOTAL if group_or_all is None else group_or_all
-        found = estimates.get(key)
-        cells.append(BreakdownCell(group, label, size, n, found, n < FEW, failed, total))
+        for metric in metrics:
+            found = estimates.get((metric, *key))
+            cell = BreakdownCell(group, label, size, n, found, n < FEW, failed, total)
+            cells[metric].append(cell)
     return cells
 
 
@@ -123,20 +138,23 @@ def _lengths(groups: Mapping[str, Collection[str]]) -> dict[str, int]:
 
 
 def _estimates(
-    rows: Mapping[tuple[int, str | None, str], Sequence[SweepRow]], metric: Metric, run: Run
-) -> dict[tuple[int, str | None, str], Interval]:
+    rows: Mapping[tuple[int, str | None, str], Sequence[SweepRow]],
+    metrics: Sequence[Metric],
+    run: Run,
+) -> dict[tuple[Metric, int, str | None, str], Interval]:
     """The intervals; cells over the same queries share one pass over the resamples."""
     alike: dict[tuple[str, ...], list[tuple[int, str | None, str]]] = {}
     for key, found in rows.items():
         alike.setdefault(tuple(row.query for row in found), []).append(key)
     sessions, seed = run.manifest["sessions"], run.manifest["fingerprint"]["seed"]
-    estimates: dict[tuple[int, str | None, str], Interval] = {}
+    estimates: dict[tuple[Metric, int, str | None, str], Interval] = {}
     for queries, keys in alike.items():
         if queries:
-            values = np.array([[metric.value(row.ties) for row in rows[key]] for key in keys])
+            asked = [(metric, *key) for metric in metrics for key in keys]
+            values = np.array([[one[0].value(row.ties) for row in rows[one[1:]]] for one in asked])
             clusters = [sessions.get(query, query) for query in queries]
             intervals = Bootstrap(clusters, seed).intervals(values)
-            estimates.update(zip(keys, intervals, strict=True))
+            estimates.update(zip(asked, intervals, strict=True))
     return estimates
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from analysis.published import chosen_published
 from analysis.ranked_pools import material_of
 from analysis.report_blocks import Blocks
-from analysis.report_comparisons import report_metrics, significance_of
+from analysis.report_comparisons import breakdowns_of, report_metrics, significance_of
 from analysis.report_data import (
     check_one_origin,
     figures_of,
@@ -21,7 +21,7 @@ from analysis.report_data import (
     report_curves,
 )
 from analysis.report_html import html_page, plotly_source
-from analysis.report_queries import add_queries
+from analysis.report_queries import add_queries, page_groupings
 from analysis.runs import Run, read_run
 from recallbed.corpus.options import Data
 from recallbed.errors import UserError
@@ -42,6 +42,7 @@ def write_report(
     ks: Sequence[int] = (1, 5, 10),
     title: str | None = None,
     texts: bool = True,
+    audit: bool = False,
     published: str = "none",
 ) -> None:
     """Write the report of runs on the same pools as one HTML file; equal runs give equal bytes.
@@ -59,18 +60,31 @@ def write_report(
     if not curves:
         raise UserError("no run has a row: nothing to report")
     figures = figures_of(runs, curves, ks, chosen_published(published))
+    metrics = report_metrics(curves, ks)
+    names = page_groupings(material, texts) if material else []
     blocks = Blocks()
     page = {
         "title": title or "Retrieval of memories",
         **figures,
-        "significance": significance_of(curves, figures["sizes"], report_metrics(curves, ks)),
-        "breakdown": None,
-        "audit": None,
+        "significance": significance_of(curves, figures["sizes"], metrics),
+        "breakdown": breakdowns_of(curves, material, names, metrics) if material else None,
         "frontier": frontier_of(runs, ks, figures["sizes"]),
+        "audit": _audit(whole, data) if audit else None,
         "runs": manifests_of(runs),
         "queries": add_queries(blocks, runs, curves, material, texts),
     }
     write_atomically(out, html_page(page["title"], page, blocks, plotly))
+
+
+def _audit(run: Run, data: Path | None) -> dict[str, Any]:
+    """The audit of the data."""
+    from analysis.audit import audit
+
+    prints = run.manifest["fingerprint"]
+    if data is None and not prints["data"]["sample"]:
+        raise UserError("--audit reads the data of the runs: pass their --data")
+    found = audit(data, prints["data"]["split"], seed=prints["seed"])
+    return found.to_json(examples=False)
 
 
 @app.command(
@@ -95,6 +109,9 @@ def command(
             " and ranks only, and may be passed on when the data may not.",
         ),
     ] = True,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Audit the data, too; it takes longer.")
+    ] = False,
     published: Annotated[
         str,
         typer.Option(
@@ -111,7 +128,9 @@ def command(
     """
     refuse_output(out, overwrite)
     read = [read_run(path) for path in runs]
-    write_report(read, out, data=data, ks=ks, title=title, texts=texts, published=published)
+    write_report(
+        read, out, data=data, ks=ks, title=title, texts=texts, audit=audit, published=published
+    )
     say(out)
     if texts and not read[0].manifest["fingerprint"]["data"]["sample"]:
         note(f"{out} holds texts of the data. Pass it on only if the data may be; see --no-texts")

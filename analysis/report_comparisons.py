@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from analysis.breakdown import FEW, TOTAL, BreakdownCell, breakdown_of_metrics
+from analysis.groups import group_of
 from analysis.metrics import Metric, summarised_metrics
 from analysis.p_values import holm
 from analysis.report_data import ReportCurve
 from analysis.sides import Side
 from analysis.significance import ALPHA, Pairing, pairings, side_areas
 from analysis.statistics import rounded
+from recallbed.corpus.material import Material
 from recallbed.errors import UserError
 from recallbed.harness.terminal import visible
 
@@ -119,3 +122,43 @@ def _pair(a: int, b: int, pairing: Pairing, adjusted: float | None) -> dict[str,
     counts |= {"wins": one.wins, "ties": one.ties, "losses": one.losses}
     shown: dict[str, Any] = {"a": a, "b": b, **counts, **rounded(figures)}
     return shown if one.reason is None else {**shown, "reason": one.reason}
+
+
+def breakdowns_of(
+    curves: Sequence[ReportCurve],
+    material: Material,
+    names: Sequence[str],
+    metrics: Sequence[Metric],
+) -> dict[str, Any]:
+    """Return the metrics of each curve over the groups of each grouping.
+
+    A cell is [group, -1 for all queries; curve, queries, failed rows, mean, low, high].
+    """
+    runs = list({id(curve.run): curve.run for curve in curves}.values())
+    by: dict[str, Any] = {}
+    for name in names:
+        grouping = group_of(name, material)
+        cells: list[tuple[Metric, int, BreakdownCell]] = []
+        for run in runs:
+            number = {curve.label: i for i, curve in enumerate(curves) if curve.run is run}
+            for metric, mine in breakdown_of_metrics(run, material, name, metrics).items():
+                cells += [(metric, number[cell.retriever], cell) for cell in mine]
+        counts: dict[str, int] = {}
+        for _, _, cell in cells:
+            if not cell.total:
+                counts[cell.group] = max(counts.get(cell.group, 0), cell.n + cell.failed)
+        groups = grouping.ordered(counts)
+        place = {group: i for i, group in enumerate(groups)}
+        found: dict[str, dict[str, list[Any]]] = {metric.name: {} for metric in metrics}
+        for metric, curve, cell in cells:
+            group = -1 if cell.total else place[cell.group]
+            shown = [group, curve, cell.n, cell.failed, *_figures(cell)]
+            found[metric.name].setdefault(str(cell.distractors), []).append(shown)
+        by[name] = {"title": grouping.text, "groups": groups, "cells": found}
+    names_of_metrics = [metric.name for metric in metrics]
+    return {"by": by, "metrics": names_of_metrics, "few": FEW, "total": TOTAL}
+
+
+def _figures(cell: BreakdownCell) -> list[float | None]:
+    one = cell.estimate
+    return [None] * 3 if one is None else [round(x, 6) for x in (one.mean, one.low, one.high)]

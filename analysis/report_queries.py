@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.groups import field_names, group_of, groupings
+from analysis.groups import GROUPINGS, field_names, group_of, groupings
 from analysis.ranked_pools import RankedPool, ranked_pools
 from analysis.report_blocks import Blocks, in_chunks
 from analysis.report_data import ReportCurve
@@ -21,8 +21,8 @@ from recallbed.harness.run_folder import ROWS
 
 QUERIES_OF_A_BLOCK = 40
 MEMORIES_OF_A_BLOCK = 1000
-_WITHOUT_WORDS = ("language", "script_match", "length", "overlap")
-"""Groupings whose groups hold no word of the data."""
+_OF_WORDS = ("label", "label_path", "direct")
+"""Groupings whose groups hold words of the data, as those by further fields do."""
 FAILED, NOT_RUN = -1, 0
 """What the index has for the ties of a row that has none."""
 
@@ -186,6 +186,12 @@ def _index(
     return {"id": names, "ties": ties, **known}
 
 
+def page_groupings(material: Material, texts: bool) -> list[str]:
+    """Return the groupings that the page offers; without `texts`, those that hold no word."""
+    names = groupings(material)
+    return names if texts else [n for n in names if n in GROUPINGS and n not in _OF_WORDS]
+
+
 def _groups(
     material: Material, rows: Sequence[Task3Row | None], texts: bool
 ) -> dict[str, dict[str, Any]]:
@@ -193,9 +199,9 @@ def _groups(
     pools = next(iter(material.pools.pools.values()))
     pool_of = {row.benchmark_id: pool for row, pool in zip(material.pools.rows, pools, strict=True)}
     found = {}
-    for name in groupings(material):
+    for name in page_groupings(material, texts):
         grouping = group_of(name, material)
-        if grouping.by_pool or not (texts or name in _WITHOUT_WORDS):
+        if grouping.by_pool:
             continue
         groups = [grouping.group(row, pool_of[row.benchmark_id]) if row else None for row in rows]
         counts = Counter(group for group in groups if group is not None)

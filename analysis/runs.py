@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -194,11 +195,23 @@ def seconds_by_label(path: Path) -> dict[str, tuple[float, float]]:
 
 def seconds_per_row(path: Path, label: str, distractors: int) -> list[float]:
     """Return the seconds of each pool of one label and size, without preparing."""
-    return [
-        record["seconds"]
-        for record in _timings(path)
-        if (record["retriever"], record.get("distractors")) == (label, distractors)
-    ]
+    try:
+        found = (path / TIMINGS).stat()
+    except OSError as error:
+        raise UserError(f"{path / TIMINGS}: cannot be read ({error.strerror})") from None
+    by_cell = _seconds_by_cell(path, (found.st_ino, found.st_mtime_ns, found.st_size))
+    return list(by_cell.get((label, distractors), ()))
+
+
+@lru_cache(maxsize=4)  # a frontier asks for every label and size of a run
+def _seconds_by_cell(path: Path, state: tuple[int, int, int]) -> dict[tuple[str, Any], list[float]]:
+    """By label and size; `state` is that of the file, which changes when it is written."""
+    found: dict[tuple[str, Any], list[float]] = {}
+    for record in _timings(path):
+        if isinstance(record.get("distractors"), int | None):
+            cell = record["retriever"], record.get("distractors")
+            found.setdefault(cell, []).append(record["seconds"])
+    return found
 
 
 def _timings(path: Path) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ function buildAudit(panel) {
     return;
   }
   panel.append(el("p", {}, "Rankers that read no text and other properties of the data by which a gold could be found without retrieval, each with its verdict. The cleaned view removes what it can."));
-  panel.append(el("ul", { id: "audit-summary" }, audit.summary.map((line) => el("li", {}, shown(line)))));
+  panel.append(summaryOf(audit.summary));
   const table = /** @type {HTMLTableElement} */ (el("table", { id: "audit-table" }));
   const order = ["shortcut", "note", "clear", "not applicable"];
   const interval = (one) => (one.interval ? `${fixed(one.value)} [${fixed(one.interval.low)}, ${fixed(one.interval.high)}]` : one.value === null ? "\u2013" : fixed(one.value));
@@ -32,4 +32,16 @@ function cleanedText(cleaned) {
   if (!cleaned) return "\u2013";
   if (cleaned.value === null) return shown(cleaned.reason || cleaned.verdict || "\u2013");
   return `${fixed(cleaned.value)}, ${cleaned.verdict}`;
+}
+
+/** Lines in words, of which the indented ones are items. @param {string[]} lines */
+function summaryOf(lines) {
+  const found = el("div", { id: "audit-summary" });
+  for (const line of lines) {
+    const last = found.lastElementChild;
+    if (!line.startsWith(" ")) found.append(el("p", {}, shown(line)));
+    else if (last && last.localName === "ul") last.append(el("li", {}, shown(line.trim())));
+    else found.append(el("ul", {}, el("li", {}, shown(line.trim()))));
+  }
+  return found;
 }

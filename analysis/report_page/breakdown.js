@@ -1,5 +1,21 @@
 /* Breakdown: a metric by groups of queries, as a heat map and a table. */
 
+/** Colours of a heat map from low to high, in both themes. */
+const SHADES = [[247, 251, 255], [107, 174, 214], [8, 48, 107]];
+
+/** The colour that plotly gives a share of the highest value. @param {number} share */
+function shadeOf(share) {
+  const place = Math.min(Math.max(share, 0), 1) * (SHADES.length - 1);
+  const low = Math.min(Math.floor(place), SHADES.length - 2);
+  return SHADES[low].map((from, i) => from + (SHADES[low + 1][i] - from) * (place - low));
+}
+
+/** Black or white, whichever has more contrast on a colour. @param {number[]} shade */
+function inkOn(shade) {
+  const [r, g, b] = shade.map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+}
+
 /** @param {HTMLElement} panel */
 function buildBreakdown(panel) {
   if (!report.breakdown) {
@@ -69,7 +85,8 @@ function describeBreakdown(found) {
   if (!rows.length) return null;
   const value = (row, curve) => (row.held.has(curve) ? row.held.get(curve).mean : null);
   const label = (row) => plotText(`${row.name.length > 32 ? `${row.name.slice(0, 31)}\u2026` : row.name} (${grouped(row.count)}${row.few ? ", few" : ""})`);
-  const text = rows.map((row) => found.curves.map((curve) => (value(row, curve) === null ? "" : fixed(value(row, curve), 2))));
+  const most = Math.max(0.01, ...rows.flatMap((row) => found.curves.map((curve) => value(row, curve) || 0)));
+  const marks = rows.flatMap((row, y) => found.curves.map((curve, x) => ({ x, y, at: value(row, curve) }))).filter(({ at }) => at !== null);
   const hover = rows.map((row) => found.curves.map((curve) => {
     const one = row.held.get(curve);
     if (!one || one.mean === null) return "no figure";
@@ -78,15 +95,19 @@ function describeBreakdown(found) {
   return {
     traces: [{
       type: "heatmap", z: rows.map((row) => found.curves.map((curve) => value(row, curve))),
-      x: found.curves.map((_, i) => i), y: rows.map((_, i) => i), text, texttemplate: "%{text}", hovertext: hover, hoverinfo: "text",
-      colorscale: "Cividis", reversescale: false, zmin: 0, xgap: 2, ygap: 2, colorbar: { thickness: 12, outlinewidth: 0 },
+      x: found.curves.map((_, i) => i), y: rows.map((_, i) => i), hovertext: hover, hoverinfo: "text",
+      colorscale: SHADES.map((shade, i) => [i / (SHADES.length - 1), `rgb(${shade.join(",")})`]), zmin: 0, zmax: most,
+      xgap: 2, ygap: 2, colorbar: { thickness: 12, outlinewidth: 0 },
+    }, {
+      type: "scatter", mode: "text", x: marks.map(({ x }) => x), y: marks.map(({ y }) => y), text: marks.map(({ at }) => fixed(at, 2)),
+      textfont: { color: marks.map(({ at }) => inkOn(shadeOf(at / most))) }, hoverinfo: "skip",
     }],
     height: 120 + 34 * rows.length,
     label: `Heat map of ${found.metric} by ${found.by} at ${found.n} distractors. The table below has the figures.`,
     layout: {
       hovermode: "closest",
-      xaxis: { tickvals: found.curves.map((_, i) => i), ticktext: found.curves.map((curve) => plotText(report.curves[curve].name)), showgrid: false, zeroline: false },
-      yaxis: { tickvals: rows.map((_, i) => i), ticktext: rows.map(label), showgrid: false, zeroline: false },
+      xaxis: { tickvals: found.curves.map((_, i) => i), ticktext: found.curves.map((curve) => plotText(report.curves[curve].name)), showgrid: false, zeroline: false, range: [-0.5, found.curves.length - 0.5] },
+      yaxis: { tickvals: rows.map((_, i) => i), ticktext: rows.map(label), showgrid: false, zeroline: false, range: [-0.5, rows.length - 0.5] },
     },
   };
 }
