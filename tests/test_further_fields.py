@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from analysis.breakdown import app as breakdown
 from analysis.export import app as export
 from recallbed.corpus import DataError
 from recallbed.corpus.convert import app as convert
 from recallbed.corpus.custom import load_custom
 from recallbed.corpus.material import gather
 from task3.sweep import app as sweep
-from tests.kit import read_lines, rows_of, run, write_lines
+from tests.kit import read_lines, rows_of, run, run_json, write_lines
 from tests.test_longmemeval import fixture as instances
 from tests.test_validate import as_json
 from tests.test_validate import command as validate
@@ -102,6 +103,7 @@ def test_exported_pools_keep_them(own: Path, tmp_path: Path) -> None:
 def test_longmemeval_keeps_question_type_and_date(tmp_path: Path) -> None:
     given = instances()
     del given[1]["question_type"]
+    given[3]["question_type"] = "multi-session"
     (tmp_path / "in.json").write_text(json.dumps(given))
     out = tmp_path / "out.jsonl"
     run(convert, "longmemeval", tmp_path / "in.json", "--level", "session", "--out", out, code=0)
@@ -110,3 +112,7 @@ def test_longmemeval_keeps_question_type_and_date(tmp_path: Path) -> None:
     assert written[0]["question_date"] == "2031/02/09 (Sun) 10:00"
     assert "question_type" not in written[1]
     assert "answer" not in written[0]
+    run(sweep, "--retriever", "overlap", "--data", out, "--k", 1, "--out", tmp_path / "r", code=0)
+    found = run_json(breakdown, tmp_path / "r", "--data", out, "--by", "question_type")
+    cells = [(cell["group"], cell["n"]) for cell in found["cells"]]
+    assert cells == [("multi-session", 1), ("single-session-user", 1), ("all queries", 2)]
