@@ -15,6 +15,7 @@ from recallbed.harness.terminal import note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GREY = "#555555"
 # Positions of a label next to its point, best first: (dx, dy, alignment), in points.
@@ -72,10 +73,11 @@ def draw_frontier(
         for point in free:
             at = max(point.recall, floor)
             axes.axhline(at, color=GREY, linestyle=(0, (4, 3)), lw=1.0, zorder=0)
-        _name_lines(axes, named, options)
+        _name_lines(figure, axes, named, options)
         part_labels(figure, axes)
         write_title(figure, axes, [drawable(line) for line in titles], options.size is None)
-        _name_points(axes, [(amount, point, names[id(point)]) for amount, point in paid], options)
+        shown = [(amount, point, names[id(point)]) for amount, point in paid]
+        _name_points(figure, axes, shown, options)
         check_fit(figure, options)
         save(figure, out)
     lows = [] if options.no_bands else [point.low for _, point in paid]
@@ -144,10 +146,10 @@ def _dress(
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _name_lines(axes: Axes, named: Sequence[tuple[float, str]], options: FigureOptions) -> None:
+def _name_lines(
+    figure: Figure, axes: Axes, named: Sequence[tuple[float, str]], options: FigureOptions
+) -> None:
     """Write the names of lines right of the axes, apart from each other."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     height = 72 * figure.get_figheight() * 0.8  # of the axes in points, about
     bottom, top = (axes.transScale.transform((1, end))[1] for end in axes.get_ylim())
     below = -math.inf
@@ -168,13 +170,14 @@ def _name_lines(axes: Axes, named: Sequence[tuple[float, str]], options: FigureO
 
 
 def _name_points(
-    axes: Axes, paid: Sequence[tuple[float, FrontierPoint, str]], options: FigureOptions
+    figure: Figure,
+    axes: Axes,
+    paid: Sequence[tuple[float, FrontierPoint, str]],
+    options: FigureOptions,
 ) -> None:
     """Write each label at the first position next to its point that is free."""
     from matplotlib.transforms import Bbox
 
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     figure.draw_without_rendering()  # settles the layout
     inside, pixel = axes.get_window_extent(), figure.dpi / 72
     taken = []

@@ -276,6 +276,9 @@ def check_fit(figure: Figure, options: FigureOptions) -> None:
     for axes in figure.axes:
         tight = axes.get_tightbbox()
         boxes += [] if tight is None else [tight]
+        # Which of these are in the box above depends on the version of matplotlib.
+        texts = axes.xaxis.label, axes.yaxis.label, *axes.texts
+        boxes += [text.get_window_extent() for text in texts if text.get_text()]
         inside = axes.get_window_extent()
         small = min(inside.width / figure.bbox.width, inside.height / figure.bbox.height) < 0.2
         if small and axes.get_label() != "<colorbar>":

@@ -120,9 +120,9 @@ _LATEX = {
     "'": "'{}",  # and two of these a quotation mark
     **{c: f"\\{c}" for c in "_%$&#{}"},
 }
-_RTL_MACRO = r"""\providecommand{\rtltext}[1]{%
-  \ifdefined\XeTeXversion\TeXXeTstate=1\beginR#1\endR%
-  \else\ifdefined\luatexversion{\textdir TRT#1}\else#1\fi\fi}"""
+_RTL_MACRO = r"""\providecommand{\rtltext}[1]{{\ifdefined\rtlfont\rtlfont\fi
+  \ifdefined\XeTeXversion\TeXXeTstate=1\beginR#1\endR
+  \else\ifdefined\luatexversion\textdir TRT#1\else#1\fi\fi}}"""
 
 
 _RTL = r"[\p{bc=R}\p{bc=AL}](?:[\p{bc=R}\p{bc=AL}\p{bc=NSM} ]*[\p{bc=R}\p{bc=AL}\p{bc=NSM}])?"
@@ -168,6 +168,7 @@ def results_latex(table: ResultTable, intervals: bool) -> str:
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{' '.join([escape_latex(table.title) + '.', *best, *caption])}}}",
+        r"  \smallskip",
         rf"  \begin{{tabular}}{{{'l' * len(below)}}}",
         *(f"    {line}" for line in body),
         r"  \end{tabular}",
