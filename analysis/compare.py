@@ -84,17 +84,24 @@ def _keep(
 
 
 def sides_of(words: Sequence[str]) -> list[Side]:
-    """Return the sides that were named; a single `RUN` with several retrievers is all of them."""
-    if len(words) == 1 and ":" not in words[0]:
-        run = read_run(Path(words[0]))
-        return [Side(run, label) for label in run.labels]
-    return [parse_side(word) for word in words]
+    """Return the sides that were named; a run without a label is all of its retrievers."""
+    found = []
+    for word in words:
+        if ":" in word:
+            found.append(parse_side(word))
+        else:
+            run = read_run(Path(word))
+            found += [Side(run, label) for label in run.labels]
+    return found
 
 
-def place_of(named: str, words: Sequence[str], names: Sequence[str]) -> int:
-    """Return the place of the side that --baseline names; raise UserError for another one."""
-    for known in (words, names):
-        if named in known:
+def place_of(named: str, names: Sequence[str], *others: Sequence[str]) -> int:
+    """Return the place of the side that --baseline names, by any of several lists of names.
+
+    Raise UserError if there is none, or there are several.
+    """
+    for known in (names, *others):
+        if known.count(named) == 1:
             return known.index(named)
     raise UserError(f"--baseline {named}: not one of the sides ({', '.join(names)})")
 
@@ -176,7 +183,9 @@ def main_command(
         raise UserError(f"{' '.join(sides)}: one side only. Name two or more, as RUN:LABEL")
     place = None if all_pairs else 0
     if baseline is not None:
-        place = place_of(baseline, sides, side_names(chosen))
+        paths = [str(side.run.path) for side in chosen]
+        whole = [f"{side.run.path}:{side.label}" for side in chosen]
+        place = place_of(baseline, side_names(chosen), whole, paths)
     keep = _keep(chosen[0].run, data, split, script, not_script, where)
     metrics = named_metrics(metric) or compared_metrics(ks)
     sizes = pools.distractors
@@ -219,7 +228,7 @@ def _compare_items(
     runs = [open_finished(path) for path in paths]
     place: int | None = None if all_pairs else 0
     if baseline is not None:
-        place = place_of(baseline, [str(path) for path in paths], run_names(runs))
+        place = place_of(baseline, run_names(runs), [str(path) for path in paths])
     results = compare_runs(runs, data, [read_verdict_run(path) for path in verdicts], place)
     if as_json:
         say_json(canonical([result.to_json() for result in results]))

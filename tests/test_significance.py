@@ -339,6 +339,16 @@ def test_a_run_alone_stands_for_all_of_its_retrievers(folder: Path) -> None:
     assert kit.run_json(app, *by_word, "--k", "1")[0]["sides"] == ["chance", "words"]
 
 
+def test_runs_and_retrievers_can_be_mixed(folder: Path) -> None:
+    words = [f"{folder}:chance", folder, "--k", "1", "--distractors", "5"]
+    found = kit.run_json(app, *words)
+    names = [f"{folder}:chance", "words", "lexical", f"{folder}:chance (2)"]
+    assert [one["sides"] for one in found] == [[names[0], name] for name in names[1:]]
+    assert found[2]["reason"] == "no difference on any query"
+    base = kit.run_json(app, *words, "--baseline", "lexical")
+    assert {one["sides"][0] for one in base} == {"lexical"}
+
+
 def test_metrics_and_areas_are_shown(folder: Path) -> None:
     words = [folder, "--all-pairs", "--metric", "nDCG@3", "--metric", "E[RR]", "--area"]
     found = kit.run_json(app, *words)
