@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from analysis.groups import Where
-from analysis.row_options import AllowCode, Limit, OfLabel, RowOptions, filter_of, known_labels
+from analysis.row_options import AllowCode, Limit, OfLabel, RowOptions, known_labels
 from indexes.options import Store
 from recallbed.chat_models.session import ChatOptions
 from recallbed.errors import UserError
@@ -134,6 +134,7 @@ def _side(run: Run, word: str) -> Side:
 def _agreement(
     run: Run, words: tuple[str, str], rows: RowOptions, where: Sequence[str]
 ) -> RetrieverAgreement:
+    from analysis.groups import parse_where
     from analysis.ranked_pools import material_of, ranked_pools
     from analysis.retriever_agreement import agreement_of
 
@@ -144,7 +145,7 @@ def _agreement(
     if not where:
         return agreement_of(a, b, size, rows.k)
     material = material_of(run, rows.data)
-    kept = filter_of(where, material)
+    kept = parse_where(where, material)
     queries = {
         ranked.query.benchmark_id
         for ranked in ranked_pools(a.run, material, [a.label], [size])
@@ -202,6 +203,7 @@ def errors(
     --agreement compares two retrievers on the same pools instead: what both, one or neither finds,
     and the recall of an oracle that follows the right one, next to that of the run's hybrids.
     """
+    from analysis.groups import parse_where
     from analysis.miss_texts import misses_csv, misses_lines, summary_lines
     from analysis.misses import KINDS, misses
     from analysis.ranked_pools import material_of
@@ -227,7 +229,7 @@ def errors(
     labels = labels or finished.labels
     size, seeds = rows.size(finished, labels), rows.seeds(finished)
     material = material_of(finished, rows.data)
-    keep = filter_of(where, material)
+    keep = parse_where(where, material)
     all_of = [
         misses(finished, material, label, size, rows.k, seeds=seeds, keep=keep) for label in labels
     ]
@@ -240,7 +242,7 @@ def errors(
                 "--miss-kind, --limit and --format csv list the misses of one retriever."
                 f" Pass --retriever with one of {', '.join(labels)}"
             )
-        lines = summary_lines(summaries, width)
+        lines = summary_lines(summaries, width, str(keep))
         if kind == "jsonl":
             lines = [json.dumps(one.to_json(), ensure_ascii=False) for one in summaries]
         _give(out, lines, kind == "text")
@@ -250,11 +252,12 @@ def errors(
     shown = found[: limit or (_SHOWN if kind == "text" else None)]
     listed = explained(finished, material, shown, allow_code=allow_code, store=store, chat=chat)
     if kind == "text":
-        _give(out, [*summary_lines(summaries, width), *misses_lines(listed, width)], True)
+        lines = summary_lines(summaries, width, str(keep))
+        _give(out, [*lines, *misses_lines(listed, width)], True)
     elif kind == "jsonl":
         _give(out, [json.dumps(one.to_json(), ensure_ascii=False) for one in listed], False)
     else:
-        _give(out, misses_csv(listed).splitlines(), True)
+        _give(out, misses_csv(listed).rstrip("\n").split("\n"), True)
     if len(shown) < len(found):
         note(f"{len(shown)} of {len(found)} misses. --limit {len(found)} lists all")
 

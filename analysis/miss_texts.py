@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from analysis.misses import KINDS, Miss, MissSummary
 from analysis.query_views import RankedMemory
@@ -21,12 +22,12 @@ CSV_COLUMNS = (
 _FORMULA = ("=", "+", "-", "@")
 
 
-def summary_table(summaries: Sequence[MissSummary]) -> TextTable:
+def summary_table(summaries: Sequence[MissSummary], of: str = "") -> TextTable:
     """Return hits, and misses by each kind that occurs, one column per retriever."""
     one = summaries[0]
     table = TextTable(
         f"Queries by outcome at {one.distractors} distractors; a hit has a gold among the first"
-        f" {one.k}",
+        f" {one.k}{f'; {of}' if of else ''}",
         ["outcome", *(summary.retriever for summary in summaries)],
     )
     table.add("scored", *(summary.scored for summary in summaries))
@@ -40,9 +41,9 @@ def summary_table(summaries: Sequence[MissSummary]) -> TextTable:
     return table
 
 
-def summary_lines(summaries: Sequence[MissSummary], width: int | None) -> list[str]:
-    """Return the table of a summary and what its kinds mean, as lines."""
-    lines: list[str] = [*summary_table(summaries).lines(width), ""]
+def summary_lines(summaries: Sequence[MissSummary], width: int | None, of: str = "") -> list[str]:
+    """Return the table of a summary and what its kinds mean, as lines; `of` says which queries."""
+    lines: list[str] = [*summary_table(summaries, of).lines(width), ""]
     for kind, meaning in KINDS.items():
         if any(summary.misses[kind] for summary in summaries):
             lines += text_block(f"{kind}: ", meaning, width)
@@ -93,10 +94,16 @@ def misses_csv(found: Sequence[Miss]) -> str:
                 *(cell_text(gold.memory.label or ""), cell_text(miss.gold_why or "")),
                 *("" if first.score is None else first.score, cell_text(first.memory.text)),
                 *(cell_text(first.memory.label or ""), cell_text(miss.first_why or "")),
-                json.dumps(fields, ensure_ascii=False) if fields else "",
+                _json_text(fields) if fields else "",
             ]
         )
     return stream.getvalue()
+
+
+def _json_text(value: Mapping[str, Any]) -> str:
+    """JSON on one line, characters that steer a terminal as JSON's escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def cell_text(text: object) -> str:

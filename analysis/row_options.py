@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -13,9 +13,7 @@ from recallbed.errors import UserError
 from recallbed.harness.options import Ks, numbers, only_one
 
 if TYPE_CHECKING:
-    from analysis.ranked_pools import RankedPool
     from analysis.runs import Run
-    from recallbed.corpus.material import Material
 
 OfLabel = Annotated[
     tuple[str, ...],
@@ -129,12 +127,3 @@ def known_labels(run: Run, named: Sequence[str]) -> tuple[str, ...]:
                 f"--retriever {label}: no retriever of the run (labels: {', '.join(run.labels)})"
             )
     return tuple(dict.fromkeys(named))
-
-
-def filter_of(where: Sequence[str], material: Material) -> Callable[[RankedPool], bool]:
-    """Return the filter of `--where`, which lets everything through if there is none."""
-    if not where:
-        return lambda _: True
-    from analysis.groups import parse_where
-
-    return parse_where(where, material)

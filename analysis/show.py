@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analysis.groups import Where
-from analysis.row_options import Limit, OfLabel, RowOptions, filter_of, known_labels, one_label
+from analysis.row_options import Limit, OfLabel, RowOptions, known_labels, one_label
 from recallbed.errors import UserError
 from recallbed.harness.app import App
 from recallbed.harness.options import AsJson
@@ -173,6 +173,7 @@ def show(
     run keeps the first ten memories of a pool; --top 20 needs a sweep with --keep-scores. --json
     prints one object per line. A row that failed shows its cause.
     """
+    from analysis.groups import parse_where
     from analysis.query_views import query_rows, query_views
     from analysis.ranked_pools import material_of
     from analysis.rows import TOP
@@ -195,7 +196,7 @@ def show(
         keep, labels = _filter(finished, retriever, k, miss, hit, a_beats_b)
     size, seeds = rows.size(finished, labels), rows.seeds(finished)
     material = material_of(finished, rows.data)
-    let_through = filter_of(where, material)
+    let_through = parse_where(where, material)
     found = [
         one
         for one in query_rows(finished, material, labels, size, seeds)

@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Any
 import recallbed  # noqa: F401  (first: its guard against folders of the same names)
 from recallbed.chat_models.base import Usage
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
+from retrievers.explanation import (
+    Cosine,
+    Explanation,
+    FusedShares,
+    RerankedPlace,
+    TermWeights,
+    TextExplanation,
+)
 from retrievers.registry import RETRIEVERS, build_retriever, register
 
 if TYPE_CHECKING:
@@ -21,18 +29,24 @@ __all__ = [
     "BM25",
     "RETRIEVERS",
     "Constant",
+    "Cosine",
     "Dense",
+    "Explanation",
     "Faiss",
+    "FusedShares",
     "Hybrid",
     "MiniLM",
     "NotScored",
     "Overlap",
     "Random",
     "RankBM25",
+    "RerankedPlace",
     "Retriever",
     "RetrieverError",
     "RunContext",
     "Scored",
+    "TermWeights",
+    "TextExplanation",
     "Usage",
     "build_retriever",
     "register",

@@ -54,7 +54,14 @@ def own_row(name: str, query: str, gold: str, *others: str, label: str | None = 
     """A query whose gold is first in its pool, and has the label `Drinks`."""
     memories: list[dict[str, str | None]] = [{"text": gold, "label": "Drinks"}]
     memories += [{"text": text, "label": label} for text in (*others, *FILLERS[len(others) :])]
-    return {"id": name, "query": query, "memories": memories, "gold": 0, "category": name[:4]}
+    return {
+        "id": name,
+        "query": query,
+        "memories": memories,
+        "gold": 0,
+        "category": name[:4],
+        "x": HOSTILE,
+    }
 
 
 ROWS = [
@@ -252,7 +259,7 @@ def test_csv_has_one_line_per_miss_and_no_formula(run: Path, data: Path, tmp_pat
     assert storm["gold"] == "'" + FORMULA
     assert storm["text"] == f"storm {SHOWN}"
     assert storm["first"] == f"storm {SHOWN}"
-    assert json.loads(storm["fields"]) == {"category": "stor"}
+    assert json.loads(storm["fields"]) == {"category": "stor", "x": HOSTILE}
     assert [row["gold_rank"] for row in rows if row["query"] == "tied"] == ["1-2"]
     one_line_error(errors(run, data, *words, "--out", out), "already exists")
     assert errors(run, data, *words, "--out", out, "--overwrite").exit_code == 0
