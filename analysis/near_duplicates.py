@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,15 +25,22 @@ class NearDuplicates:
 
     Two texts are near-duplicates if the Jaccard similarity (Jaccard 1901) of the sets of their
     words (`word_list`, the first `LONGEST` characters) is at least `threshold`. Words are indexed
-    once; a look-up takes time in proportion to the texts that share a word.
+    once; a look-up takes time in proportion to the texts that share a word. `parts` makes the
+    sets of something else, such as `trigrams`.
     """
 
-    def __init__(self, texts: Sequence[str], threshold: float = THRESHOLD) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        threshold: float = THRESHOLD,
+        parts: Callable[[str], Iterable[str]] | None = None,
+    ) -> None:
         numbers: dict[str, int] = {}
+        find = parts or known_words
         self._threshold = threshold
         self._words = [
             np.array(
-                sorted({numbers.setdefault(word, len(numbers)) for word in _known_words(text)}),
+                sorted({numbers.setdefault(word, len(numbers)) for word in find(text)}),
                 np.int32,
             )
             for text in texts
@@ -58,7 +65,7 @@ class NearDuplicates:
 
 def nearly_equal(one: str, other: str, threshold: float = THRESHOLD) -> bool:
     """Return whether two texts are near-duplicates, as `NearDuplicates` has it."""
-    words = set(_known_words(one)), set(_known_words(other))
+    words = set(known_words(one)), set(known_words(other))
     return len(words[0] & words[1]) >= threshold * len(words[0] | words[1]) - 1e-9
 
 
@@ -84,10 +91,16 @@ def word_list(text: str) -> list[str]:
     return words
 
 
-def _known_words(text: str) -> list[str]:
-    """The words that are compared; a text without any, such as an emoji, is one word."""
+def known_words(text: str) -> list[str]:
+    """Return the words that are compared; a text without any, such as an emoji, is one word."""
     start = text[:LONGEST]
     return word_list(start) or [start.strip()]
+
+
+def trigrams(text: str) -> set[str]:
+    """Return the runs of three characters of a text, normalised, spaces as one."""
+    start = " ".join(normalise(text[:LONGEST]).split())
+    return {start[i : i + 3] for i in range(max(len(start) - 2, 1))}
 
 
 @cache

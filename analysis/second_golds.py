@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.audit_data import AuditRow
-from analysis.near_duplicates import LONGEST, THRESHOLD, word_list
-from indexes.language import normalise
-from indexes.tokens import MultilingualTokens, TokenizedText
+from analysis.near_duplicates import NearDuplicates, known_words, trigrams, word_list
+from indexes.tokens import MultilingualTokens
 
 GRAMS = 0.5
 """The least Jaccard similarity of the character trigrams of a paraphrase."""
@@ -25,6 +24,7 @@ CONTAINED = 0.8
 """The share of a gold's content words that is most of them."""
 _FEWEST = 3
 Vectors = Mapping[str, NDArray[Any]]
+Parts = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,52 +36,47 @@ class Paraphrase:
     by: str
 
 
-@dataclass(slots=True)
 class Paraphrases:
     """Finds distractors that paraphrase a gold.
 
-    Two texts are paraphrases if the Jaccard similarity of their word sets is at least `THRESHOLD`,
-    as in `analysis.near_duplicates`, that of their character trigrams at least `GRAMS`, or, with
-    `vectors` (unit vectors by text), their cosine at least `COSINE`. A distractor with the text of
-    the gold is one.
+    Two texts are paraphrases if they are near-duplicates (`analysis.near_duplicates`), if the
+    Jaccard similarity of their character trigrams is at least `GRAMS`, or, with `vectors` (unit
+    vectors by text), if their cosine is at least `COSINE`.
     """
 
-    vectors: Vectors | None = None
-    _parts: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    def __init__(self, rows: Sequence[AuditRow], vectors: Vectors | None = None) -> None:
+        texts = tuple(dict.fromkeys(memory.text for row in rows for memory in row.memories))
+        self._texts, self._number = texts, {text: i for i, text in enumerate(texts)}
+        self._indexes: tuple[tuple[str, Parts, NearDuplicates], ...] = (
+            ("words", known_words, NearDuplicates(texts)),
+            ("trigrams", trigrams, NearDuplicates(texts, GRAMS, trigrams)),
+        )
+        self._vectors = None if vectors is None else np.array([vectors[text] for text in texts])
 
     def of(self, row: AuditRow) -> list[Paraphrase]:
         """Return the paraphrases of the golds of a row, by position."""
-        found = []
-        for position, memory in enumerate(row.memories):
-            if position not in row.golds:
-                near = [self._similarity(gold.text, memory.text) for gold in row.gold_memories]
-                similarity, by = max(near)
-                if by:
-                    found.append(Paraphrase(position, similarity, by))
-        return found
+        near: dict[str, tuple[float, str]] = {}
+        for gold in row.gold_memories:
+            for text, similarity, by in self._near(gold.text):
+                near[text] = max(near.get(text, (0.0, "")), (similarity, by))
+        return [
+            Paraphrase(position, *near[memory.text])
+            for position, memory in enumerate(row.memories)
+            if memory.text in near and position not in row.golds
+        ]
 
-    def _similarity(self, one: str, other: str) -> tuple[float, str]:
-        near = [(0.0, "")]
-        parts = zip(self._sets(one), self._sets(other), strict=True)
-        for (a, b), least, by in zip(parts, (THRESHOLD, GRAMS), ("words", "trigrams"), strict=True):
-            shared = len(a & b)
-            either = len(a) + len(b) - shared
-            if either and shared >= least * either - 1e-9:
-                near.append((shared / either, by))
-        if self.vectors is not None:
-            cosine = float(self.vectors[one] @ self.vectors[other])
-            if cosine >= COSINE:
-                near.append((min(cosine, 1.0), "cosine"))
-        return max(near)
-
-    def _sets(self, text: str) -> tuple[frozenset[str], frozenset[str]]:
-        """The words and the character trigrams of a text."""
-        if text not in self._parts:
-            start = " ".join(normalise(text[:LONGEST]).split())
-            grams = {start[i : i + 3] for i in range(max(len(start) - 2, 1))}
-            words = word_list(text[:LONGEST]) or [start]
-            self._parts[text] = frozenset(words), frozenset(grams)
-        return self._parts[text]
+    def _near(self, text: str) -> Iterator[tuple[str, float, str]]:
+        """The texts near to one, their similarity, and of what that is."""
+        number = self._number[text]
+        for by, parts, index in self._indexes:
+            mine = set(parts(text))
+            for i in index.of(number):
+                other = set(parts(self._texts[i]))
+                yield self._texts[i], len(mine & other) / len(mine | other), by
+        if self._vectors is not None:
+            cosines = self._vectors @ self._vectors[number]
+            for i in np.flatnonzero(cosines >= COSINE):
+                yield self._texts[i], min(float(cosines[i]), 1.0), "cosine"
 
 
 def embedded(rows: Sequence[AuditRow], model: str) -> Vectors:
@@ -106,10 +101,17 @@ def gold_in_query(row: AuditRow) -> str | None:
     return None
 
 
+class Stems(NamedTuple):
+    """The distinct stems of a text by `MultilingualTokens`, without stopwords and with them."""
+
+    content: frozenset[str]
+    every: frozenset[str]
+
+
 @lru_cache(1 << 16)
-def stems(text: str) -> TokenizedText:
-    """Return the tokens of a text by `MultilingualTokens`."""
-    return MultilingualTokens()(text)
+def stems(text: str) -> Stems:
+    """Return the stems of a text."""
+    return Stems(*map(frozenset, MultilingualTokens()(text)))
 
 
 def most_in_query(row: AuditRow) -> list[int]:
@@ -117,13 +119,13 @@ def most_in_query(row: AuditRow) -> list[int]:
 
     Content words are stems without stopwords; a memory with fewer than three does not count.
     """
-    asked = frozenset(stems(row.query).every)
-    found = []
-    for position, memory in enumerate(row.memories):
-        content = frozenset(stems(memory.text).content)
-        if len(content) >= _FEWEST and len(content & asked) >= CONTAINED * len(content) - 1e-9:
-            found.append(position)
-    return found
+    asked = stems(row.query).every
+    return [
+        position
+        for position, memory in enumerate(row.memories)
+        if len(content := stems(memory.text).content) >= _FEWEST
+        and len(content & asked) >= CONTAINED * len(content) - 1e-9
+    ]
 
 
 def word_scores(row: AuditRow) -> NDArray[np.float64]:
@@ -132,8 +134,8 @@ def word_scores(row: AuditRow) -> NDArray[np.float64]:
     A memory scores the sum of ln(1 + N / n) over the stems that it shares with the query, where n
     of the N memories of the pool have the stem.
     """
-    held = [frozenset(stems(memory.text).content) for memory in row.memories]
-    counts = Counter(stem for one in held for stem in one)
-    asked = [stem for stem in sorted(set(stems(row.query).content)) if stem in counts]
-    weights = [(stem, math.log1p(len(held) / counts[stem])) for stem in asked]
-    return np.array([math.fsum(w for stem, w in weights if stem in one) for one in held])
+    asked = stems(row.query).content
+    shared = [asked & stems(memory.text).content for memory in row.memories]
+    counts = Counter(stem for one in shared for stem in one)
+    weights = {stem: math.log1p(len(shared) / count) for stem, count in counts.items()}
+    return np.array([math.fsum(weights[stem] for stem in one) for one in shared])

@@ -65,23 +65,24 @@ def score_shortcuts(
     for place, row in enumerate(rows):
         size = len(row.memories)
         chance[:, place] = [metric.chance(len(row.golds), size) for metric in metrics]
-        moves: NDArray[np.int64] | None = None
+        moved: list[NDArray[np.int64]] = []
         for which, score in enumerate(scorers):
             found = score(row)
             if found is None or np.ptp(found) == 0:
                 values[which, :, place] = chance[:, place]
                 null[which] += chance[0, place]
                 continue
-            if moves is None:
+            if not moved:
                 rng = np.random.default_rng([seed, numbers[row.session]])
                 moves = (rng.random(draws) * size).astype(np.int64)
+                moved = [(gold + moves) % size for gold in row.golds]
             informed[which] += 1
             above, tied = _ties(found)
             ties = [(int(above[gold]), int(tied[gold])) for gold in row.golds]
             values[which, :, place] = [metric.value(ties) for metric in metrics]
-            first = np.clip((1 - above) / tied, 0, 1)
-            moved = np.mean([np.roll(first, -gold) for gold in row.golds], axis=0)
-            null[which] += moved[moves]
+            first = (above == 0) / (tied * len(moved))
+            for places in moved:
+                null[which] += first[places]
     ps = [
         _p(null[i], values[i, 0].sum(), draws) if informed[i] else None for i in range(len(scorers))
     ]

@@ -109,6 +109,7 @@ def _smallest(ids: Sequence[str]) -> Scores:
     return _smallest_first([_natural(name) for name in ids])
 
 
+@lru_cache(1 << 16)
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     parts = _DIGITS.split(name[:200])
     return tuple((1, int(p), "") if p.isdecimal() else (0, 0, p) for p in parts if p)
@@ -271,9 +272,14 @@ def without_marks(text: str) -> str:
     return MARK.sub("", text) if MARK.sub("", text).strip() else text
 
 
+@lru_cache(1 << 16)
+def _is_marked(text: str) -> bool:
+    return MARK.search(text) is not None
+
+
 def _mark_shortcuts() -> list[Shortcut]:
     def marked(row: AuditRow) -> Scores:
-        return np.array([MARK.search(m.text) is not None for m in row.memories], float)
+        return np.array([_is_marked(memory.text) for memory in row.memories], float)
 
     return [
         Shortcut(

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -177,26 +178,37 @@ def number(row: Row, gold: int, rng: random.Random) -> None:
         memory["relevance"] = rng.random() + (memory is row["gold"])
 
 
-PLANTS: list[tuple[Callable[[Row, int, random.Random], None], str, str | None]] = [
-    (smallest_id, "smallest id", "ids renumbered at random"),
-    (rarest_id, "rarest id", "ids renumbered at random"),
-    (first_position, "first position", "pools shuffled"),
-    (tenth, "tenth 4 of positions", "pools shuffled"),
-    (longest, "longest", None),
-    (shortest, "shortest", None),
-    (gold_label, "commonest gold label", "labels hidden"),
-    (rare_label, "rarest label", "labels hidden"),
-    (script, "script of the query", None),
-    (repeats, "text rarest in the pool", "repeated texts removed"),
-    (shared_distractors, "text rarest in all pools", None),
-    (marked, "marked text", "marks cut out of the texts"),
-    (stratum, "field `stratum`: label", "fields dropped"),
-    (text_field, "field `input.metadata.notes[].seen`: text", "fields dropped"),
-    (id_field, "field `input.metadata.about`: id", "fields dropped"),
-    (position_field, "field `input.metadata.place`: position from 0", "fields dropped"),
-    (flag, "candidates' `chosen`: likeliest value of a gold", "fields dropped"),
-    (number, "candidates' `relevance`: largest value", "fields dropped"),
+Plant = Callable[[Row, int, random.Random], None]
+# Plants that do not disturb each other share a release.
+RELEASES: list[list[tuple[Plant, str, str | None]]] = [
+    [
+        (smallest_id, "smallest id", "ids renumbered at random"),
+        (first_position, "first position", "pools shuffled"),
+        (longest, "longest", None),
+        (gold_label, "commonest gold label", "labels hidden"),
+        (stratum, "field `stratum`: label", "fields dropped"),
+        (flag, "candidates' `chosen`: likeliest value of a gold", "fields dropped"),
+    ],
+    [
+        (rarest_id, "rarest id", "ids renumbered at random"),
+        (tenth, "tenth 4 of positions", "pools shuffled"),
+        (shortest, "shortest", None),
+        (rare_label, "rarest label", "labels hidden"),
+    ],
+    [
+        (script, "script of the query", None),
+        (repeats, "text rarest in the pool", "repeated texts removed"),
+        (id_field, "field `input.metadata.about`: id", "fields dropped"),
+        (number, "candidates' `relevance`: largest value", "fields dropped"),
+    ],
+    [
+        (shared_distractors, "text rarest in all pools", None),
+        (marked, "marked text", "marks cut out of the texts"),
+        (position_field, "field `input.metadata.place`: position from 0", "fields dropped"),
+        (text_field, "field `input.metadata.notes[].seen`: text", "fields dropped"),
+    ],
 ]
+PLANTS = [(i, *one) for i, release in enumerate(RELEASES) for one in release]
 
 
 def named(found: Audit, name: str) -> Finding:
@@ -204,13 +216,28 @@ def named(found: Audit, name: str) -> Finding:
     return one
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Audit]:
+    """The audit of a release with all of its plants."""
+
+    @cache
+    def audited(number: int) -> Audit:
+        def plant(row: Row, gold: int, rng: random.Random) -> None:
+            for one, _, _ in RELEASES[number]:
+                one(row, gold, rng)
+
+        return audit(write(tmp_path_factory.mktemp("planted"), made(1, plant)))
+
+    return audited
+
+
 @pytest.mark.parametrize(
-    ("plant", "name", "step"), PLANTS, ids=lambda p: getattr(p, "__name__", "")
+    ("number", "plant", "name", "step"), PLANTS, ids=[plant.__name__ for _, plant, _, _ in PLANTS]
 )
 def test_a_planted_shortcut_is_found_and_removed(
-    plant: Callable[[Row, int, random.Random], None], name: str, step: str | None, tmp_path: Path
+    number: int, plant: Plant, name: str, step: str | None, planted: Callable[[int], Audit]
 ) -> None:
-    found = audit(write(tmp_path, made(1, plant)))
+    found = planted(number)
     one = named(found, name)
     least = {"repeats": 1 / 21, "tenth": 0.4, "rare_label": 0.5, "stratum": 0.2}
     assert one.verdict in ("shortcut", "note")
@@ -230,7 +257,7 @@ def test_a_planted_shortcut_is_found_and_removed(
     assert worst.by in " ".join(found.summary)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_nothing_is_above_chance_without_a_shortcut(seed: int, tmp_path: Path) -> None:
     found = audit(write(tmp_path, made(seed)))
     assert found.of("shortcut", "note") == []
@@ -497,7 +524,6 @@ def test_json_has_every_finding_once(leaking: Path) -> None:
 
 
 def test_the_exit_code_can_say_that_there_is_a_shortcut(leaking: Path, tmp_path: Path) -> None:
-    assert run(app, leaking, code=0)
     assert run(app, leaking, "--fail-on-shortcut", code=1)
     assert run(app, write(tmp_path, made(0)), "--fail-on-shortcut", code=0)
 
