@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.misses import KINDS, Miss, MissSummary
-from analysis.query_views import RankedMemory
+from analysis.query_views import RankedMemory, labelled
 from analysis.show import score_text
 from recallbed.harness.terminal import visible
 from recallbed.harness.text_table import TextTable, text_block
@@ -66,8 +66,7 @@ def miss_lines(miss: Miss, width: int | None) -> Iterator[str]:
 def _memory_lines(
     head: str, one: RankedMemory, pool_size: int, why: object, width: int | None
 ) -> Iterator[str]:
-    label = f" [{one.memory.label}]" if one.memory.label else ""
-    yield from text_block(head, f"{one.memory.text}{label}", width)
+    yield from text_block(head, labelled(one.memory), width)
     known = [f"rank {one.rank_text} of {pool_size}"]
     if one.score is not None:
         known.append(f"score {score_text(one.score)}")

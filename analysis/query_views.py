@@ -128,6 +128,11 @@ class LabelledRows:
         return None if found is None or found.row.error else Success(k).value(found.row.ties)
 
 
+def labelled(memory: Memory) -> str:
+    """Return the text of a memory, followed by its label in brackets."""
+    return f"{memory.text} [{memory.label}]" if memory.label else memory.text
+
+
 def query_rows(
     run: Run,
     material: Material,

@@ -67,12 +67,17 @@ def ranked_pools(
             continue
         pools = material.pools.pools.get((row.distractors, seed), [])
         place = number.get(row.query, len(pools))
-        if place >= len(pools) or pools[place].golds != row.golds:
+        if place >= len(pools) or not _is_of(row, pools[place]):
             raise UserError(
                 f"{run.path / ROWS}:{line}: not the row of its pool."
                 " Start the sweep again with --overwrite"
             )
         yield RankedPool(row, material.pools.rows[place], pools[place], seed, material.pools)
+
+
+def _is_of(row: SweepRow, pool: Pool) -> bool:
+    """Whether golds and first positions of a row are those of a pool."""
+    return pool.golds == row.golds and all(position < len(pool) for position, _ in row.top)
 
 
 def material_of(run: Run, data: Path | None) -> Material:

@@ -30,12 +30,13 @@ _EXAMPLES = 5
 
 def view_lines(view: QueryView, width: int | None) -> Iterator[str]:
     """Yield a view as lines of text of at most `width` cells; None is unlimited."""
+    from analysis.query_views import labelled
+
     row = view.row
     yield f"{row.benchmark_id}: {view.distractors} distractors, pool seed {view.seed}"
     yield from text_block("query  ", row.query, width)
     for gold in view.golds:
-        label = f" [{gold.label}]" if gold.label else ""
-        yield from text_block("gold   ", f"{gold.text}{label}", width)
+        yield from text_block("gold   ", labelled(gold), width)
     for name, value in row.fields.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield from text_block(f"{name}  ", text, width)
@@ -72,10 +73,11 @@ def ranking_lines(ranking: LabelRanking, pool_size: int, width: int | None) -> I
 
 def memory_lines(head: str, one: RankedMemory, width: int | None) -> Iterator[str]:
     """Yield a memory with its score; `head` names its place."""
-    label = f" [{one.memory.label}]" if one.memory.label else ""
+    from analysis.query_views import labelled
+
     mark = GOLD if one.gold else ""
     line = f"{head:>4}  {score_text(one.score):>9}  {mark:<4}  "
-    yield from text_block(line, f"{one.memory.text}{label}", width)
+    yield from text_block(line, labelled(one.memory), width)
 
 
 def score_text(score: float | None) -> str:

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import Result
 
 from analysis.errors import app
+from analysis.export import app as export_app
+from analysis.importing import app as import_app
 from analysis.metrics import Recall
 from analysis.miss_texts import CSV_COLUMNS, cell_text
 from analysis.misses import KINDS, misses
@@ -20,12 +22,15 @@ from analysis.ranked_pools import material_of
 from analysis.retriever_agreement import agreement_of
 from analysis.runs import Run, read_run
 from analysis.sides import Side
+from recallbed.chat_models import ChatOptions
 from recallbed.corpus.material import Material
 from retrievers.base import Retriever, RetrieverError, Scored
 from retrievers.overlap import Overlap
 from retrievers.registry import register
 from tests import kit
 from tests.kit import one_line_error, rows_of, swept, write_lines
+from tests.reader import reader
+from tests.scripted_server import scripted_server
 
 HOSTILE = "<script>alert(1)</script> [red]tea[/red] $x_1$ \x1b[31mred\x07 \u202eabc </script>"
 SHOWN = r"<script>alert(1)</script> [red]tea[/red] $x_1$ \x1b[31mred\x07 \u202eabc </script>"
@@ -385,3 +390,49 @@ def test_a_run_that_is_not_finished_has_the_misses_of_its_rows(part: Path, data:
     summaries = listed(part, data)
     assert [one["scored"] for one in summaries] == [7, 3, 0, 0]
     one_line_error(errors(part, data, "--agreement", "words", "bm25"), "not the same queries")
+
+
+# --- rerankers
+
+
+def test_a_reranker_shows_its_reply_and_calls_no_model(data: Path, tmp_path: Path) -> None:
+    """The model takes fillers for the best, so that each miss was misordered by a reply or lost."""
+    replies = str(tmp_path / "replies.sqlite")
+    with scripted_server(reader(lambda query, text: float("filler" in text))) as server:
+        run = swept(
+            ["words=overlap", "llm=listwise"],
+            data,
+            settings=["llm.model=openai:m", "llm.first_stage=words", "llm.depth=3"],
+            ks=(1,),
+            out=tmp_path / "run",
+            chat=ChatOptions(base_url=server.url, replies=replies),
+        ).path
+        calls = len(server.calls)
+        found = listed(run, data, "--retriever", "llm", "--replies", replies)
+        text = errors(run, data, "--retriever", "llm", "--replies", replies).stdout
+        assert len(server.calls) == calls > 0
+    by_name = {one["query"]: one for one in found}
+    hit, none = by_name["hit"], by_name["none"]
+    assert (hit["candidate"], none["candidate"]) == (True, False)
+    assert none["kind"] == "not-a-candidate"
+    assert none["gold"]["why"]["candidate"] is False
+    assert hit["gold"]["why"]["first_stage_rank"] == [1, 1]
+    [reply] = hit["first"]["why"]["replies"]
+    assert json.loads(reply["reply"])["order"][0] == reply["shown_as"]
+    assert 'reply {"order"' in text
+    assert "not among the 3 candidates" in text
+    missing = errors(run, data, "--retriever", "llm", "--replies", tmp_path / "none.sqlite")
+    assert "reply {" not in missing.stdout
+    assert "not among the 3 candidates" in missing.stdout
+
+
+def test_an_imported_run_has_misses_without_reasons(run: Path, data: Path, tmp_path: Path) -> None:
+    kit.run(export_app, run, "--data", data, "--out", tmp_path / "trec", code=0)
+    file = tmp_path / "trec" / "words.d9.run"
+    out = tmp_path / "imported"
+    words = ("--label", "theirs", "--data", data, "--k", 1, "--out", out)
+    kit.run(import_app, file, *words, code=0)
+    done = errors(out, data)
+    assert "near-duplicate" in done.stdout
+    [line] = done.stderr.splitlines()
+    assert line.startswith("reasons are left out: ")

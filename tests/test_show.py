@@ -13,6 +13,7 @@ from analysis.query_views import query_rows, query_views
 from analysis.ranked_pools import material_of
 from analysis.runs import read_run
 from analysis.show import app, view_lines
+from recallbed.harness.run_folder import encode_row
 from recallbed.harness.terminal import isolated
 from recallbed.harness.text_table import text_block
 from retrievers.base import RetrieverError
@@ -239,6 +240,17 @@ def test_a_run_that_is_not_finished_shows_its_rows(run: Path, data: Path, tmp_pa
     assert [one["retriever"] for one in found[0]["rankings"]] == ["words"]
     assert "no row yet of worst" in show(part, data, "--query", "tie").stderr
     assert names(part, data, "--retriever", "worst") == ["hit", "miss"]
+
+
+def test_a_row_of_another_pool_is_one_line(run: Path, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.json").write_bytes((run / "manifest.json").read_bytes())
+    rows = kit.rows_of(run)
+    del rows[0]["check"]
+    rows[0]["top"][3][0] = 14
+    (other / "rows.jsonl").write_bytes(b"".join(map(encode_row, rows[:1])))
+    one_line_error(show(other, data, "--query", "hit"), "rows.jsonl:1: not the row of its pool")
 
 
 def test_several_pool_seeds(tmp_path: Path) -> None:
