@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,8 +102,9 @@ def picture(
     style: Any = {
         "font.family": families,
         "text.parse_math": False,
-        "pdf.fonttype": 42,  # TrueType: text in a PDF can be searched and edited
-        "ps.fonttype": 42,
+        # TrueType: text in a PDF can be searched and edited. Of a font with PostScript outlines
+        # matplotlib makes a damaged one, of which some viewers show nothing.
+        "pdf.fonttype": 3 if any(map(_is_postscript, map(_path_of, families[1:]))) else 42,
         "svg.hashsalt": "recallbed",
         "axes.titlesize": 10,
         "legend.fontsize": 8,
@@ -137,7 +138,7 @@ def fonts_for(text: str) -> tuple[list[str], list[str]]:
     families = [FONT]
     known = _installed() if missing else {}
     while missing and known:
-        best = min(known, key=lambda name: (-len(missing & _characters(known[name])), name))
+        best = min(known, key=partial(_worth, known, missing))
         found = missing & _characters(known.pop(best))
         if not found:
             break
@@ -161,10 +162,33 @@ def _unshaped(out: Path, text: str) -> set[str]:
     return found
 
 
-def _default() -> str:
+def _worth(paths: Mapping[str, str], missing: set[str], name: str) -> tuple[int, bool, str]:
+    """What a font is preferred by: characters of `missing`, TrueType outlines, name."""
+    path = paths[name]
+    return -len(missing & _characters(path)), _is_postscript(path), name
+
+
+def _is_postscript(path: str) -> bool:
+    """Whether the outlines of a font are PostScript's (OpenType CFF), not TrueType's."""
+    try:
+        with open(path, "rb") as stream:
+            tag = stream.read(16)
+            if tag[:4] == b"ttcf":  # a collection: the offset of its first font
+                stream.seek(int.from_bytes(tag[12:], "big"))
+                tag = stream.read(4)
+    except OSError:
+        return False
+    return tag[:4] == b"OTTO"
+
+
+def _path_of(family: str) -> str:
     from matplotlib.font_manager import findfont
 
-    return str(findfont(FONT))
+    return str(findfont(family))
+
+
+def _default() -> str:
+    return _path_of(FONT)
 
 
 def _installed() -> dict[str, str]:

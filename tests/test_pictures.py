@@ -4,8 +4,12 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.t2CharStringPen import T2CharStringPen
+from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -157,6 +161,54 @@ def test_a_pdf_holds_truetype_fonts(tmp_path: Path) -> None:
     raw = (tmp_path / "c.pdf").read_bytes()
     assert b"/Type3" not in raw.replace(b" ", b"")
     assert re.search(rb"/Subtype\s*/(TrueType|CIDFontType2)", raw)
+
+
+PRIVATE = "\ue000"
+
+
+def font_with(path: Path, name: str, postscript: bool) -> Path:
+    """A font of one square, for PRIVATE, with PostScript's or TrueType's outlines."""
+    pen: Any = T2CharStringPen(500, None) if postscript else TTGlyphPen(None)
+    for move, *points in (("moveTo", (0, 0)), ("lineTo", (0, 500)), ("lineTo", (500, 500))):
+        getattr(pen, move)(*points)
+    pen.closePath()
+    glyph = pen.getCharString() if postscript else pen.glyph()
+    builder = FontBuilder(1000, isTTF=not postscript)
+    glyphs = {".notdef": glyph, "square": glyph}
+    builder.setupGlyphOrder(list(glyphs))
+    builder.setupCharacterMap({ord(PRIVATE): "square"})
+    if postscript:
+        builder.setupCFF(name, {}, glyphs, {})
+    else:
+        builder.setupGlyf(glyphs)
+    builder.setupHorizontalMetrics(dict.fromkeys(glyphs, (500, 0)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": name, "styleName": "Regular"})
+    builder.setupOS2(usWeightClass=400)
+    builder.setupPost()
+    builder.save(path)
+    return path
+
+
+def test_fonts_with_postscript_outlines_are_the_last_choice_and_no_type_42(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fonts = font_manager.fontManager
+    monkeypatch.setattr(fonts, "ttflist", list(fonts.ttflist))
+    installed = {
+        name: str(font_with(tmp_path / f"{name}.otf", name, postscript))
+        for name, postscript in (("AOutlines", True), ("ZOutlines", False))
+    }
+    for path in installed.values():
+        fonts.addfont(path)
+    monkeypatch.setattr(pictures, "_installed", lambda: dict(installed))
+    for expected, kind in (("ZOutlines", b"/CIDFontType2"), ("AOutlines", b"/Type3")):
+        assert fonts_for(PRIVATE) == ([pictures.FONT, expected], [])
+        draw([curve(PRIVATE)], Recall(1), [], tmp_path / "c.pdf")
+        raw = (tmp_path / "c.pdf").read_bytes().replace(b" ", b"")
+        assert kind in raw
+        assert (b"/FontFile2" in raw) is (expected == "ZOutlines")
+        installed.pop(expected)
 
 
 def test_characters_without_a_font_are_escaped(
