@@ -147,14 +147,17 @@ def _estimates(
     for key, found in rows.items():
         alike.setdefault(tuple(row.query for row in found), []).append(key)
     sessions, seed = run.manifest["sessions"], run.manifest["fingerprint"]["seed"]
+    distinct = {row.ties for found in rows.values() for row in found}
+    value = {metric: {ties: metric.value(ties) for ties in distinct} for metric in metrics}
     estimates: dict[tuple[Metric, int, str | None, str], Interval] = {}
     for queries, keys in alike.items():
         if queries:
-            asked = [(metric, *key) for metric in metrics for key in keys]
-            values = np.array([[one[0].value(row.ties) for row in rows[one[1:]]] for one in asked])
+            asked = [(metric, key) for metric in metrics for key in keys]
+            values = np.array([[value[m][row.ties] for row in rows[key]] for m, key in asked])
             clusters = [sessions.get(query, query) for query in queries]
             intervals = Bootstrap(clusters, seed).intervals(values)
-            estimates.update(zip(asked, intervals, strict=True))
+            for (metric, key), interval in zip(asked, intervals, strict=True):
+                estimates[(metric, *key)] = interval
     return estimates
 
 

@@ -16,6 +16,8 @@ Z95 = 1.959963984540054
 RESAMPLES = 10_000
 BLOCK = 1 << 23
 """Counts held at once: 64 MiB. It changes no draw."""
+KEPT = 1 << 26
+"""Bytes of draws that are kept for the next bootstrap over as many clusters."""
 _MULTINOMIAL = 1000
 
 
@@ -70,12 +72,23 @@ def _only_block(n: int, seed: int, count: int) -> NDArray[np.unsignedinteger[Any
     return drawn
 
 
+@lru_cache(maxsize=1)  # a report asks for many figures of the same queries
+def _kept_blocks(n: int, seed: int, resamples: int) -> tuple[NDArray[np.unsignedinteger[Any]], ...]:
+    return tuple(b.astype(np.min_scalar_type(n)) for b in _blocks(n, seed, resamples))
+
+
+def _blocks(n: int, seed: int, resamples: int) -> Iterator[Floats]:
+    height, rng = max(1, BLOCK // n), np.random.default_rng(seed)
+    for start in range(0, resamples, height):
+        yield _block(n, rng, min(height, resamples - start))
+
+
 class Bootstrap:
     """Percentile bootstrap over clusters (sessions): whole clusters are drawn, with replacement.
 
     Made once for a list of cluster names and used for many metrics over the same rows, so that
     differences between them are paired. Memory does not grow with the number of clusters: draws
-    are made in blocks, and again for each call if they do not fit in one block.
+    are made in blocks, and again for each call if they take more than `KEPT` bytes.
     """
 
     def __init__(self, clusters: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> None:
@@ -99,9 +112,11 @@ class Bootstrap:
             self._kept = _only_block(self.n, self._seed, self._resamples).astype(float)
             yield self._kept
             return
-        rng = np.random.default_rng(self._seed)
-        for start in range(0, self._resamples, height):
-            yield _block(self.n, rng, min(height, self._resamples - start))
+        if self.n * self._resamples * np.min_scalar_type(self.n).itemsize <= KEPT:
+            for block in _kept_blocks(self.n, self._seed, self._resamples):
+                yield block.astype(float)
+            return
+        yield from _blocks(self.n, self._seed, self._resamples)
 
     def sums(self, by_cluster: Floats) -> Floats:
         """Return sums over drawn clusters, (resamples, m), of `by_cluster`, (clusters, m)."""

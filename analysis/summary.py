@@ -284,7 +284,9 @@ class _Cells:
         several = any(len(one.ties) > 1 for one in scored)
         metrics = summarised_metrics(self.ks, several)
         metrics += [metric for metric in self.more if metric not in metrics]
-        values = np.array([[metric.value(one.ties) for one in scored] for metric in metrics])
+        distinct = {tuple(one.ties) for one in scored}
+        value = {metric: {ties: metric.value(ties) for ties in distinct} for metric in metrics}
+        values = np.array([[value[m][tuple(one.ties)] for one in scored] for m in metrics])
         # Of all metrics at once: one pass over the draws.
         intervals = bootstrap.intervals(values)
         return {
@@ -323,7 +325,9 @@ class _Cells:
 
 
 def _estimate(metric: Metric, interval: Interval, scored: Sequence[_Scored]) -> Estimate:
-    chance = _r(np.mean([metric.chance(len(one.ties), one.pool) for one in scored]))
+    pools = [(len(one.ties), one.pool) for one in scored]
+    by_pool = {pool: metric.chance(*pool) for pool in set(pools)}
+    chance = _r(np.mean([by_pool[pool] for pool in pools]))
     context: dict[str, Any] = {}
     bounds = [pair for one in scored if (pair := metric.bounds(one.ties)) is not None]
     if bounds:

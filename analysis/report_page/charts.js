@@ -142,19 +142,33 @@ function drawStale() {
 /** @param {Chart} chart */
 async function draw(chart) {
   chart.stale = false;
-  const { div } = chart;
   try {
-    const plotly = await loadPlotly();
-    const found = chart.describe();
-    div.hidden = found === null;
-    if (found === null) return;
-    div.setAttribute("aria-label", found.label);
-    const layout = layoutWith({ height: found.height || 420, ...found.layout });
-    await plotly.react(div, found.traces, layout, { displayModeBar: false, responsive: true });
-    div.dataset.state = "ready";
+    drawWith(await loadPlotly(), chart);
   } catch (error) {
+    const { div } = chart;
     div.dataset.state = "unavailable";
     div.textContent = `The chart cannot be drawn (${error instanceof Error ? error.message : error}). The table has its figures.`;
+  }
+}
+
+/** @param {any} plotly @param {Chart} chart */
+function drawWith(plotly, { div, describe }) {
+  const found = describe();
+  div.hidden = found === null;
+  if (found === null) return;
+  div.setAttribute("aria-label", found.label);
+  const layout = layoutWith({ height: found.height || 420, ...found.layout });
+  plotly.react(div, found.traces, layout, { displayModeBar: false, responsive: true }).then(() => {
+    div.dataset.state = "ready";
+  });
+}
+
+/** Draw every chart at once, whatever tab is shown, such as for the printer. */
+function drawForPrint() {
+  const plotly = /** @type {any} */ (window).Plotly;
+  for (const chart of charts) {
+    if (plotly && chart.div.offsetParent !== null) drawWith(plotly, chart);
+    chart.stale = true;
   }
 }
 

@@ -97,13 +97,20 @@ function tiesOf(entry) {
 }
 
 /**
- * Expected recall@k of a query: the mean over golds of (k - above) / tied, within 0 and 1.
+ * The chance that a gold is among the first k under a random order of equal scores (success@k).
+ * Of the group of equal scores that straddles rank k, some places are free: a gold misses them all
+ * with the probability that the others fill them.
  * @param {Array<[number, number]>} ties
  * @param {number} k
  */
-function recallAt(ties, k) {
-  const each = ties.map(([above, tied]) => Math.min(Math.max((k - above) / tied, 0), 1));
-  return each.reduce((sum, one) => sum + one, 0) / ties.length;
+function successAt(ties, k) {
+  if (ties.some(([above, tied]) => above + tied <= k)) return 1;
+  const across = ties.filter(([above]) => above < k);
+  if (!across.length) return 0;
+  const [above, tied] = across[0];
+  let missed = 1;
+  for (let place = 0; place < k - above; place++) missed *= Math.max(tied - across.length - place, 0) / (tied - place);
+  return 1 - missed;
 }
 
 /** `3`, or `3 to 7` for a gold tied with others. @param {[number, number]} tie */

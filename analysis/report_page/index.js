@@ -10,9 +10,9 @@
 
 const OUTCOMES = [
   ["", "all"],
-  ["hit", "hit: every gold is in the first k"],
-  ["miss", "miss: no gold can be in the first k"],
-  ["partly", "partly: by chance among ties, or some golds"],
+  ["hit", "hit: a gold is in the first k"],
+  ["miss", "miss: no gold is in the first k"],
+  ["partly", "tie: the order of equal scores decides"],
   ["failed", "failed"],
   ["a-beats-b", "the first is better than the second"],
   ["b-beats-a", "the second is better than the first"],
@@ -63,15 +63,17 @@ function entryOf(index, curve, cell, query) {
 }
 
 /**
+ * What a row comes to at a k: `kind` is hit, miss, partly (a tie), failed or none; `word` is shown.
  * @param {any} entry of the index
  * @param {number} k
- * @returns {{word: string, recall: number|null}} hit, miss, partly, failed or not run
+ * @returns {{kind: string, word: string, success: number|null}}
  */
 function outcomeOf(entry, k) {
   const ties = tiesOf(entry);
-  if (!ties) return { word: entry === FAILED ? "failed" : "not run", recall: null };
-  const recall = recallAt(ties, k);
-  return { word: recall >= 1 ? "hit" : recall <= 0 ? "miss" : "partly", recall };
+  if (!ties) return entry === FAILED ? { kind: "failed", word: "failed", success: null } : { kind: "none", word: "not run", success: null };
+  const success = successAt(ties, k);
+  if (success > 0 && success < 1) return { kind: "partly", word: `tie (${fixed(success, 2)})`, success };
+  return success ? { kind: "hit", word: "hit", success } : { kind: "miss", word: "miss", success };
 }
 
 /** @param {QueryIndex} index @param {Wish} wish @returns {number[]} the queries that fit */
@@ -94,10 +96,10 @@ function filtered(index, wish) {
 /** @param {QueryIndex} index @param {Wish} wish @param {number} query @returns {boolean} */
 function fits(index, wish, query) {
   const one = outcomeOf(entryOf(index, wish.a, wish.cell, query), wish.k);
-  if (!wish.outcome.includes("beats")) return one.word === wish.outcome;
+  if (!wish.outcome.includes("beats")) return one.kind === wish.outcome;
   const other = outcomeOf(entryOf(index, wish.b, wish.cell, query), wish.k);
-  if (one.recall === null || other.recall === null) return false;
-  return wish.outcome === "a-beats-b" ? one.recall > other.recall : other.recall > one.recall;
+  if (one.success === null || other.success === null) return false;
+  return wish.outcome === "a-beats-b" ? one.success > other.success : other.success > one.success;
 }
 
 /** @param {Names|undefined} names @param {number} query @returns {string} empty if it has none */

@@ -68,6 +68,16 @@ function buildTheme() {
     }
   };
   control.addEventListener("change", () => state.set({ theme: control.value === "auto" ? null : control.value }));
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.dataset.theme = "light";
+    document.documentElement.dataset.printing = "true";
+    drawForPrint();
+  });
+  window.addEventListener("afterprint", () => {
+    delete document.documentElement.dataset.printing;
+    apply();
+    recolour();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   state.listeners.push(apply);
 }

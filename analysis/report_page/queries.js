@@ -136,10 +136,10 @@ class QueryBrowser {
     const text = index.text && index.text[query].trim() ? index.text[query] : id;
     const ranks = [wish.a, wish.b].filter((curve) => curve >= 0).map((curve) => {
       const entry = entryOf(index, curve, wish.cell, query);
-      const { word } = outcomeOf(entry, wish.k);
+      const { kind, word } = outcomeOf(entry, wish.k);
       const ties = tiesOf(entry);
       const rank = ties ? ` rank ${ties.map(rankText).join(", ")}` : "";
-      return el("span", { class: `outcome ${word.replace(" ", "-")}` }, bdi(report.curves[curve].name), ": ", el("b", {}, word), rank);
+      return el("span", { class: `outcome ${kind}` }, bdi(report.curves[curve].name), ": ", el("b", {}, word), rank);
     });
     const groups = index.groups || {};
     const facts = [id !== text && bdi(id), ...["language", "label"].map((name) => bdi(named(groups[name], query)))].filter((one) => one && one.textContent);

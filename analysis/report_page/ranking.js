@@ -67,9 +67,9 @@ function queryDetail(index, query, rows, wish) {
 function rankingSection(side, curve, ranking, other, rows, index, query, wish) {
   const name = report.curves[curve].name;
   const entry = entryOf(index, curve, wish.cell, query);
-  const { word } = outcomeOf(entry, wish.k);
+  const { kind, word } = outcomeOf(entry, wish.k);
   const section = el("section", { class: "ranking", "data-side": side, "data-curve": name, "aria-label": `Ranking of ${escaped(name)}` });
-  section.append(el("h4", {}, bdi(name), " ", el("span", { class: `outcome ${word.replace(" ", "-")}` }, el("b", {}, word), ` at k = ${wish.k}`)));
+  section.append(el("h4", {}, bdi(name), " ", el("span", { class: `outcome ${kind}` }, el("b", {}, word), ` at k = ${wish.k}`)));
   const ties = tiesOf(entry);
   if (!ranking || !ties) {
     const why = ranking && ranking.more.error;
