@@ -16,8 +16,6 @@ from analysis.rows import SweepRow
 from analysis.runs import Run
 from recallbed.corpus.material import Material
 from recallbed.corpus.records import Memory, Task3Row
-from recallbed.errors import UserError
-from recallbed.harness.run_folder import ROWS
 
 QUERIES_OF_A_BLOCK = 40
 MEMORIES_OF_A_BLOCK = 1000
@@ -91,11 +89,6 @@ def _placed(
         if material is not None:
             for ranked in ranked_pools(run, material):
                 row = ranked.row
-                if any(position >= len(ranked.pool) for position, _ in row.top):
-                    raise UserError(
-                        f"{run.path / ROWS}: `{row.query}`: not the row of its pool."
-                        " Start the sweep again with --overwrite"
-                    )
                 cell = f"{row.distractors}/{ranked.seed}"
                 yield _Placed(number[row.retriever], cell, row, ranked)
         else:

@@ -19,7 +19,9 @@ function buildResults(panel) {
 
   const toggles = el("fieldset", { id: "curve-toggles" }, el("legend", {}, "Curves"));
   for (const curve of drawn) toggles.append(curveToggle(curve.name, swatch(curve.look), { "data-curve": curve.name }, again));
-  for (const line of report.published) toggles.append(curveToggle(line.name, null, { "data-published": line.name }, again));
+  report.published.forEach((line, i) => {
+    toggles.append(curveToggle(line.name, null, { "data-published": line.name }, again, `${i + 1}: `));
+  });
   const caption = el("figcaption", { id: "curve-caption" });
   const note = report.published.length ? `Dashed grey lines: ${report.publishedCaption}.` : "";
   byId("results-controls").append(
@@ -54,8 +56,14 @@ function sizesOf(curve) {
   return Object.keys(curve.cells).filter((size) => curve.cells[size].scored > 0).map(Number).sort((a, b) => a - b);
 }
 
-/** @param {string} name @param {Node|null} sign @param {Object<string, string>} data @param {() => void} again */
-function curveToggle(name, sign, data, again) {
+/**
+ * @param {string} name
+ * @param {Node|null} sign
+ * @param {Object<string, string>} data
+ * @param {() => void} again
+ * @param {string} [number] of a published line
+ */
+function curveToggle(name, sign, data, again, number = "") {
   const box = el("input", { type: "checkbox", autocomplete: "off", ...data });
   /** @type {HTMLInputElement} */ (box).checked = true;
   box.addEventListener("change", () => {
@@ -63,7 +71,7 @@ function curveToggle(name, sign, data, again) {
     else hiddenCurves.add(name);
     again();
   });
-  return el("label", {}, box, " ", sign, " ", bdi(name));
+  return el("label", {}, box, " ", sign, " ", number, bdi(name));
 }
 
 /** @param {Curve[]} curves */
@@ -93,7 +101,9 @@ function describeCurves(curves) {
     }
     traces.push(trace);
   }
-  if (!single) traces.push(...chanceLine(curves, name), ...publishedLines(kind));
+  const chance = chanceLine(curves, name);
+  if (!single) traces.push(...chance, ...publishedLines(kind));
+  const shapes = single ? chance.map(({ y, line }) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y[0], y1: y[0], line })) : [];
   const shownSizes = [...new Set(report.sizes)];
   const div = byId("curve-chart");
   div.dataset.curves = String(visible.length);
@@ -104,6 +114,7 @@ function describeCurves(curves) {
     label: `${title} of ${visible.map((curve) => escaped(curve.name)).join(", ") || "no curve"} against the number of distractors. The table below has the figures.`,
     layout: {
       hovermode: single ? "closest" : "x unified",
+      shapes,
       xaxis: single
         ? { type: "category", title: { text: counted(report.sizes[0], "distractor") } }
         : { type: log ? "log" : "linear", tickvals: shownSizes, ticktext: shownSizes.map(grouped), title: { text: "distractors in the pool" } },
@@ -143,14 +154,15 @@ function chanceLine(curves, name) {
 /** Published figures are of one chosen memory: recall@1. @param {MetricKind} kind */
 function publishedLines(kind) {
   if (kind.symbol !== "R" || chosenK() !== 1) return [];
-  return report.published.filter((one) => !hiddenCurves.has(one.name)).map((one, i) => ({
+  const numbered = report.published.map((one, i) => ({ ...one, number: i + 1 }));
+  return numbered.filter((one) => !hiddenCurves.has(one.name)).map((one) => ({
     x: one.values.map(([size]) => size),
     y: one.values.map(([, value]) => value),
     mode: "lines+text",
-    text: one.values.map((_, at) => (at === one.values.length - 1 ? String(i + 1) : "")),
+    text: one.values.map((_, at) => (at === one.values.length - 1 ? String(one.number) : "")),
     textposition: "middle right",
     line: { color: colour("--quiet"), width: 1.2, dash: "dash" },
-    name: plotText(`${i + 1}: ${one.name}`),
+    name: plotText(`${one.number}: ${one.name}`),
     hovertemplate: "%{y:.3f}<extra>%{fullData.name}</extra>",
   }));
 }
