@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.interval_coverage import SCENARIOS, Scenario, expected, latent, measure, value
+from benchmarks.interval_coverage import (
+    SCENARIOS,
+    Scenario,
+    expected,
+    family,
+    latent,
+    measure,
+    value,
+)
 
 LEVELS = (0.1, 0.35, 0.85)
 
@@ -31,6 +39,12 @@ def test_intervals_and_tests_are_near_their_level(scenario: Scenario) -> None:
     elif scenario.kind == "hits":
         assert found.mcnemar is not None
         assert found.mcnemar <= found.randomisation
+
+
+def test_holm_keeps_the_level_of_a_family() -> None:
+    plain, corrected = family(SCENARIOS[8], 300, resamples=1000)
+    assert plain > 0.15  # of ten comparisons
+    assert corrected <= 0.05 or within(corrected, 0.05, 300)
 
 
 @pytest.mark.large
