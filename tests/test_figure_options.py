@@ -18,6 +18,7 @@ from matplotlib.textpath import TextPath
 from analysis.curves import Curve, app, draw
 from analysis.figure_options import FigureOptions, parse_inches, rename
 from analysis.frontier import FrontierPoint
+from analysis.frontier import app as frontier_app
 from analysis.frontier_picture import draw_frontier
 from analysis.metrics import Recall
 from analysis.published import published_task3
@@ -334,6 +335,9 @@ def test_the_commands_take_the_options(
     assert drawn[-1].get_size_inches().tolist() == [5, 3]
     with Path("c.csv").open() as stream:
         assert {row["retriever"] for row in csv.DictReader(stream)} == {"overlap"}
+    kit.run(frontier_app, "run", "--x", "ms", "--out", "f.svg", *words, "--style", "paper", code=0)
+    assert {"T", "Terms"} <= set(words_of(drawn[-1]))
+    assert "interval" not in drawn[-1].axes[0].get_ylabel()
     one_line_error(kit.run(app, "run", "--size", "big"), "--size big: write width and height")
     one_line_error(kit.run(app, "run", "--names", "bm25=B"), "--names bm25=B: write LABEL=TEXT")
     one_line_error(kit.run(app, "run", "--style", "web"), "--style web: choose one of screen")

@@ -21,7 +21,8 @@ from analysis.summary import Cell, Estimate, RerankReport, SweepSummary
 from analysis.tables import COSTS, build_table
 from memory_scoring.figures import GroupFigures, Pooled, SessionFigures
 from memory_scoring.report import MemoryReport
-from recallbed.harness.text_table import TextTable, wrapped
+from recallbed.harness import text_table
+from recallbed.harness.text_table import TextTable, print_tables, wrapped
 
 WIDTHS = (40, 60, 80, 120, 200)
 
@@ -121,6 +122,28 @@ def test_wide_characters_count_twice() -> None:
     table.add("絵", 1)
     table.add("ab", 22)
     assert table.lines()[2:] == ["名前   n", "--------", "絵     1", "ab    22"]
+
+
+@pytest.mark.parametrize("width", [80, 12])
+def test_text_from_right_to_left_keeps_the_order_of_columns(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = TextTable("שלום", ["name", "n"])
+    table.add("תה ירוק", 17)
+    assert not set("".join(table.lines())) & {"\u2068", "\u2069"}
+    monkeypatch.setattr(text_table, "terminal_width", lambda: width)
+    print_tables([table])
+    shown = capsys.readouterr().out
+    assert "\u2068תה ירוק\u2069" in shown
+    assert "\\u2068" not in shown
+
+
+def test_a_rule_separates_rows() -> None:
+    table = TextTable("t", ["name", "n"])
+    table.add("a", 1)
+    table.rule()
+    table.add("b", 2)
+    assert [line[:4] for line in table.lines()] == ["t", "", "name", "----", "a   ", "----", "b   "]
 
 
 def test_figures_are_never_cut() -> None:

@@ -51,7 +51,8 @@ class TextTable:
 
         If all columns side by side are too wide, they are split into blocks that repeat the key
         columns. If even that does not fit, each row is printed as `name  value` lines, and long
-        text is wrapped. Figures are never cut: one wider than `width` makes its line longer.
+        text is wrapped. Figures are never cut: one wider than `width` makes its line longer. Cells
+        from right to left are isolated for a terminal, so that the columns keep their order.
         """
         widths = [
             max(cell_len(cell) for cell in column)
@@ -59,7 +60,9 @@ class TextTable:
         ]
         blocks = self._blocks(widths, width)
         parts = (
-            [self._records(width)] if blocks is None else [self._grid(b, widths) for b in blocks]
+            [self._records(width)]
+            if blocks is None
+            else [self._grid(b, widths, width is not None) for b in blocks]
         )
         return [*wrapped(self.title, width), *(line for part in parts for line in ("", *part))]
 
@@ -87,21 +90,24 @@ class TextTable:
             blocks[-1].append(column)
         return [block for block in blocks if len(block) > len(keys) or not others]
 
-    def _grid(self, block: Sequence[int], widths: Sequence[int]) -> list[str]:
-        head = self._line([self.columns[i] for i in block], block, widths)
+    def _grid(self, block: Sequence[int], widths: Sequence[int], isolate: bool) -> list[str]:
+        head = self._line([self.columns[i] for i in block], block, widths, isolate)
         rule = "-" * _total(widths, block)
         body = []
         for number, row in enumerate(self.rows):
             body += [rule] * (number in self.rules)
-            body.append(self._line([row[i] for i in block], block, widths))
+            body.append(self._line([row[i] for i in block], block, widths, isolate))
         return [head, rule, *body]
 
-    def _line(self, cells: Sequence[str], block: Sequence[int], widths: Sequence[int]) -> str:
+    def _line(
+        self, cells: Sequence[str], block: Sequence[int], widths: Sequence[int], isolate: bool
+    ) -> str:
         padded = []
         for i, cell in zip(block, cells, strict=True):
             blank = " " * (widths[i] - cell_len(cell))
             left = i == 0 or self.columns[i] in self.texts
-            padded.append(cell + blank if left else blank + cell)
+            shown = isolated(cell) if isolate else cell
+            padded.append(shown + blank if left else blank + shown)
         return _GAP.join(padded).rstrip()
 
     def _records(self, width: int | None) -> list[str]:
@@ -110,12 +116,15 @@ class TextTable:
         for number, row in enumerate(self.rows):
             found += [""] * (number > 0)
             for name, cell in zip(self.columns, row, strict=True):
-                line = name + " " * (names - cell_len(name)) + _GAP + cell
-                if width is None or cell_len(line) <= width:
-                    found.append(line.rstrip())
+                head = name + " " * (names - cell_len(name)) + _GAP
+                if width is None:
+                    found.append((head + cell).rstrip())
+                elif cell_len(head + cell) <= width:
+                    found.append((head + isolated(cell)).rstrip())
                 else:
                     found.append(name)
-                    found += [_GAP + part for part in wrapped(cell, width - len(_GAP))]
+                    parts = wrapped(cell, width - len(_GAP))
+                    found += [_GAP + isolated(part) for part in parts]
         return found
 
 
@@ -123,7 +132,7 @@ def print_tables(tables: Iterable[TextTable]) -> None:
     """Print tables on stdout, as wide as the terminal; in a file or pipe they are not limited."""
     width = terminal_width()
     for number, table in enumerate(tables):
-        say(*[""] * (number > 0), *table.lines(width))
+        say(*[""] * (number > 0), *map(SafeLine, table.lines(width)))
 
 
 def terminal_width() -> int | None:
