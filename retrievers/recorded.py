@@ -68,7 +68,7 @@ class RecordedChats:
         self._recorded = {
             name: settings
             for entry in entries
-            for name, settings in _chat_models(entry["settings"])
+            for name, settings in _chat_models(entry.get("settings"))
         }
         self._built: dict[str, Chats] = {}
 

@@ -219,6 +219,7 @@ def test_a_retriever_without_reasons_is_noted_once(run: Path, data: Path) -> Non
     ("change", "message"),
     [
         ({"settings": {"k1": 1.2}}, "reasons are left out: bm25: is not what the run had"),
+        ({"settings": None}, "reasons are left out: bm25: its recorded settings cannot be read"),
         ({"name": "bm26"}, "reasons are left out: no retriever `bm26`"),
         ({"name": "m:C"}, "reasons are left out: bm25: is of the class `m:C`. Pass --allow-code"),
     ],
