@@ -212,7 +212,6 @@ def _reference(rows: Sequence[AuditRow], seed: int) -> ShortcutScore:
 
 @app.command(
     examples=(
-        "recallbed audit",
         "recallbed audit benchmark_data --list",
         "recallbed audit mine.jsonl --clean cleaned.jsonl",
     )
@@ -255,7 +254,7 @@ def command(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Look for shortcuts: what finds the gold of a pool without reading, and other faults.
+    """Look for shortcuts in data: what finds the gold without reading it.
 
     Rankers that see one thing only, such as the stored ids, the position or the length, are scored
     as retrievers and compared with chance. Then: golds in their queries, distractors that

@@ -340,7 +340,7 @@ def remarks_on(found: Breakdown) -> list[str]:
     name="breakdown",
     examples=(
         "recallbed breakdown runs/a --by language",
-        "recallbed breakdown runs/a --data my.jsonl --by category --distractors 100 --out map.png",
+        "recallbed breakdown runs/a --by category --data my.jsonl --out map.png",
     ),
 )
 def breakdown_command(
@@ -358,7 +358,10 @@ def breakdown_command(
     metric: MetricNames = (),
     distractors: Annotated[
         tuple[int, ...] | None,
-        typer.Option(metavar="N,...", help="Only these sizes. Default: all."),
+        typer.Option(
+            metavar="N,...",
+            help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
+        ),
         numbers(0),
     ] = None,
     retriever: OfLabel = (),
@@ -381,8 +384,9 @@ def breakdown_command(
     """Break a metric down by groups of queries.
 
     Prints the mean of each group with its 95 % bootstrap interval over sessions and its number of
-    queries; groups of fewer than ten queries are marked. The data of the run are read again, which
-    --data names unless they are the embedded sample. docs/breakdowns.md defines the groups.
+    queries; groups of fewer than ten queries are marked. Without --distractors, all sizes are
+    shown. The data of the run are read again, which --data names unless they are the embedded
+    sample. docs/breakdowns.md defines the groups.
     """
     if out is not None:
         check_out(out, overwrite)

@@ -397,7 +397,7 @@ def curves(
     published: Annotated[
         str,
         typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference lines to draw."
+            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
         ),
     ] = "none",
     overwrite: Overwrite = False,

@@ -90,7 +90,7 @@ def _audit(run: Run, data: Path | None) -> dict[str, Any]:
 @app.command(
     examples=(
         "recallbed report runs/a --out report.html",
-        "recallbed report runs/a runs/b --data alpsbench/benchmark_data --out report.html",
+        "recallbed report runs/a runs/b --data benchmark_data --audit",
     )
 )
 def command(
@@ -115,12 +115,12 @@ def command(
     published: Annotated[
         str,
         typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference lines to draw."
+            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
         ),
     ] = "none",
     overwrite: Overwrite = False,
 ) -> None:
-    """Write everything that runs show as one HTML page, which needs no network.
+    """Write what runs show as one page that needs no network.
 
     Curves, table, frontier, settings, and every query with its rankings. All runs are of the same
     data and pools; pool sizes may differ. --data names the data of the runs, unless it is the

@@ -35,7 +35,7 @@ _ENDINGS: dict[str, Format] = {
 @app.command(
     examples=(
         "recallbed table runs/a",
-        "recallbed table runs/a runs/b --metric R@1 --metric nDCG@10 --intervals --out table.tex",
+        "recallbed table runs/a runs/b --metric nDCG@10 --intervals --out table.tex",
     )
 )
 def table(
@@ -53,7 +53,7 @@ def table(
     published: Annotated[
         str,
         typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference rows to add."
+            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
         ),
     ] = "none",
     names: Annotated[
@@ -69,7 +69,7 @@ def table(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show results of sweeps as a table for a terminal, a paper or a program.
+    """Show results of sweeps as a table.
 
     A row is a label of a run, a column a metric at one number of distractors (R@1 at all sizes by
     default). The best of a column is marked. Letters, as superscripts, name the rows that a row is

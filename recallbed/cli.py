@@ -95,7 +95,7 @@ COMMANDS: Mapping[str, Entry] = {
         "recallbed.corpus.validate", "Check every row of a release, a data file or predictions."
     ),
     "audit": Entry(
-        "analysis.audit", "Look for shortcuts in the data: what finds the gold without reading."
+        "analysis.audit", "Look for shortcuts in data: what finds the gold without reading it."
     ),
     "convert": Entry("recallbed.corpus.convert", "Convert another benchmark to a data file."),
     "index": Entry(
