@@ -139,6 +139,9 @@ class ResultTable:
             lines.append(
                 "Area: under the curve against the logarithm of the pool size, from 0 to 1"
             )
+        for place, column in enumerate(self.columns):
+            if any((cell := row.cells[place]) is not None and cell.trivial for row in self.rows):
+                lines.append(f"{column.name} is trivial: every order of these pools has it")
         if self.unranked:
             lines.append(f"No figure is marked as the best: {self.unranked}")
         if self.published:

@@ -288,6 +288,15 @@ def test_fitted_settings_are_footnoted(tmp_path: Path) -> None:
     assert table.footnotes[0].startswith("settings were fitted on these rows")
 
 
+def test_a_trivial_metric_is_not_ranked(tmp_path: Path) -> None:
+    ranks = {"a": {3: [1, 2, 4], 9: [1, 2, 9]}, "b": {3: [3, 2, 4], 9: [3, 8, 9]}}
+    read = [read_run(write_sweep_run(tmp_path / "r", ranks))]
+    table = result_table(read, [Recall(5)])
+    assert [cell is not None and cell.best for cell in table.rows[0].cells] == [False, True]
+    assert "R@5 at 3 is trivial: every order of these pools has it" in table.remarks(False)
+    assert not any("R@5 at 9" in line for line in table.remarks(False))
+
+
 # Labels are text in every format.
 
 
