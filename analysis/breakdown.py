@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,25 +92,18 @@ def breakdown(
     run. Intervals are bootstrapped over sessions with the run's seed. Only rows that `keep` lets
     through count. Raise UserError for an unknown grouping.
     """
-    return breakdown_of_metrics(run, material, by, [metric], sizes, labels, keep)[metric]
-
-
-def breakdown_of_metrics(
-    run: Run,
-    material: Material,
-    by: str,
-    metrics: Sequence[Metric],
-    sizes: Collection[int] | None = None,
-    labels: Collection[str] | None = None,
-    keep: Callable[[RankedPool], bool] | None = None,
-) -> dict[Metric, list[BreakdownCell]]:
-    """Return `breakdown` of each metric, all over the same resamples."""
     grouping = group_of(by, material)
+    ranked = (one for one in ranked_pools(run, material, labels, sizes) if not keep or keep(one))
+    return breakdown_of_rows(run, ranked, grouping, [metric])[metric]
+
+
+def breakdown_of_rows(
+    run: Run, ranked_rows: Iterable[RankedPool], grouping: Grouping, metrics: Sequence[Metric]
+) -> dict[Metric, list[BreakdownCell]]:
+    """Return `breakdown` of rows of a run for each metric, all over the same resamples."""
     rows: dict[tuple[int, str | None, str], list[SweepRow]] = {}
     queries: dict[str, set[str]] = {}
-    for ranked in ranked_pools(run, material, labels, sizes):
-        if keep is not None and not keep(ranked):
-            continue
+    for ranked in ranked_rows:
         row, group = ranked.row, grouping(ranked)
         queries.setdefault(group, set()).add(row.query)
         for name in (group, None):

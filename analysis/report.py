@@ -11,7 +11,12 @@ import typer
 from analysis.published import chosen_published
 from analysis.ranked_pools import material_of
 from analysis.report_blocks import Blocks
-from analysis.report_comparisons import breakdowns_of, report_metrics, significance_of
+from analysis.report_comparisons import (
+    breakdowns_of,
+    compared_by_report,
+    grouped_by_report,
+    significance_of,
+)
 from analysis.report_data import (
     check_one_origin,
     figures_of,
@@ -60,14 +65,14 @@ def write_report(
     if not curves:
         raise UserError("no run has a row: nothing to report")
     figures = figures_of(runs, curves, ks, chosen_published(published))
-    metrics = report_metrics(curves, ks)
     names = page_groupings(material, texts) if material else []
+    grouped = grouped_by_report(ks)
     blocks = Blocks()
     page = {
         "title": title or "Retrieval of memories",
         **figures,
-        "significance": significance_of(curves, figures["sizes"], metrics),
-        "breakdown": breakdowns_of(curves, material, names, metrics) if material else None,
+        "significance": significance_of(curves, figures["sizes"], compared_by_report(curves, ks)),
+        "breakdown": breakdowns_of(curves, material, names, grouped) if material else None,
         "frontier": frontier_of(runs, ks, figures["sizes"]),
         "audit": _audit(whole, data) if audit else None,
         "runs": manifests_of(runs),

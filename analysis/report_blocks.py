@@ -40,7 +40,7 @@ class Blocks:
         if name in self._texts or not _NAME.fullmatch(name):
             raise ValueError(f"{name}: not the name of a new block")
         # zlib's format has neither a time nor a name: equal data, equal bytes.
-        self._texts[name] = base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+        self._texts[name] = base64.b64encode(zlib.compress(data)).decode("ascii")
 
     def elements(self) -> Iterator[str]:
         """Yield one <script> element per block, which a browser keeps and does not run."""

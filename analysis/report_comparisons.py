@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from analysis.breakdown import FEW, TOTAL, BreakdownCell, breakdown_of_metrics
+from analysis.breakdown import FEW, TOTAL, BreakdownCell, breakdown_of_rows
 from analysis.groups import group_of
 from analysis.metrics import Metric, summarised_metrics
 from analysis.p_values import holm
+from analysis.ranked_pools import ranked_pools
 from analysis.report_data import ReportCurve
 from analysis.sides import Side
 from analysis.significance import ALPHA, Pairing, pairings, side_areas
@@ -20,10 +21,16 @@ from recallbed.errors import UserError
 from recallbed.harness.terminal import visible
 
 
-def report_metrics(curves: Sequence[ReportCurve], ks: Sequence[int]) -> list[Metric]:
-    """Return the metrics that the page offers: those of the runs' summaries."""
+def compared_by_report(curves: Sequence[ReportCurve], ks: Sequence[int]) -> list[Metric]:
+    """Return the metrics of the matrix: those of the table, nDCG at the largest k only."""
     several = any(len(row.golds) > 1 for curve in curves for row in curve.run.rows)
-    return summarised_metrics(ks, several)
+    largest = summarised_metrics(ks[-1:], several)
+    return [m for m in summarised_metrics(ks, several) if m.tabulated or m in largest]
+
+
+def grouped_by_report(ks: Sequence[int]) -> list[Metric]:
+    """Return the metrics of the breakdowns: recall and what else a table has for single golds."""
+    return [m for m in summarised_metrics(ks, several_golds=False) if m.tabulated]
 
 
 def significance_of(
@@ -135,13 +142,14 @@ def breakdowns_of(
     A cell is [group, -1 for all queries; curve, queries, failed rows, mean, low, high].
     """
     runs = list({id(curve.run): curve.run for curve in curves}.values())
+    rows = [list(ranked_pools(run, material)) for run in runs] if names else []
     by: dict[str, Any] = {}
     for name in names:
         grouping = group_of(name, material)
         cells: list[tuple[Metric, int, BreakdownCell]] = []
-        for run in runs:
+        for run, ranked in zip(runs, rows, strict=True):
             number = {curve.label: i for i, curve in enumerate(curves) if curve.run is run}
-            for metric, mine in breakdown_of_metrics(run, material, name, metrics).items():
+            for metric, mine in breakdown_of_rows(run, ranked, grouping, metrics).items():
                 cells += [(metric, number[cell.retriever], cell) for cell in mine]
         counts: dict[str, int] = {}
         for _, _, cell in cells:

@@ -15,7 +15,7 @@ from analysis.report_data import ReportCurve
 from analysis.rows import SweepRow
 from analysis.runs import Run
 from recallbed.corpus.material import Material
-from recallbed.corpus.records import Memory, Task3Row
+from recallbed.corpus.records import Task3Row
 
 QUERIES_OF_A_BLOCK = 40
 MEMORIES_OF_A_BLOCK = 1000
@@ -37,12 +37,12 @@ class _Placed:
 
 @dataclass(slots=True)
 class _Memories:
-    """Memories by number, in the order in which the page needs them."""
+    """Memories of the pools by a number of the page, in the order in which it needs them."""
 
-    known: dict[Memory, int] = field(default_factory=dict)
+    known: dict[int, int] = field(default_factory=dict)
 
-    def number(self, memory: Memory) -> int:
-        return self.known.setdefault(memory, len(self.known))
+    def number(self, ranked: RankedPool, position: int) -> int:
+        return self.known.setdefault(int(ranked.pool.members[position]), len(self.known))
 
 
 def add_queries(
@@ -62,14 +62,14 @@ def add_queries(
     for placed in _placed(runs, curves, material):
         by_query.setdefault(placed.row.query, []).append(placed)
     asked = {query: found for query, found in by_query.items() if found}
-    of_query = {row.benchmark_id: row for row in material.pools.rows} if material else {}
     memories = _Memories()
     names = list(asked)
     for number, chunk in in_chunks(names, QUERIES_OF_A_BLOCK):
-        entries = [_entry(asked[name], of_query.get(name), memories) for name in chunk]
+        entries = [_entry(asked[name], memories) for name in chunk]
         blocks.add(f"rows-{number}", entries)
     blocks.add("index", _index(asked, material, len(curves), texts))
-    kept = list(memories.known) if texts else []
+    every = material.pools.memories if material and texts else ()
+    kept = [every[i] for i in memories.known] if every else []
     for number, chunk in in_chunks(kept, MEMORIES_OF_A_BLOCK):
         blocks.add(f"memories-{number}", [[m.text, m.label] for m in chunk])
     return {
@@ -101,15 +101,14 @@ def _placed(
                 yield _Placed(number[row.retriever], cell, row, None)
 
 
-def _entry(
-    placed: Sequence[_Placed], query: Task3Row | None, memories: _Memories
-) -> dict[str, Any]:
+def _entry(placed: Sequence[_Placed], memories: _Memories) -> dict[str, Any]:
     """The pools and rankings of one query.
 
     A pool lists what any ranking shows of it, [position, memory] each; a ranking names places in
     this list, so that the same memory is not written for each retriever.
     """
-    golds = [] if query is None else [memories.number(memory) for memory in query.gold_memories]
+    first = placed[0].ranked
+    golds = [] if first is None else [memories.number(first, gold) for gold in first.pool.golds]
     pools: dict[str, dict[str, Any]] = {}
     places: dict[str, dict[int, int]] = {}
     rankings = []
@@ -123,15 +122,12 @@ def _entry(
         for position in (*row.golds, *(position for position, _ in row.top)):
             if position not in place:
                 place[position] = len(shown)
-                shown.append([position, _memory(one.ranked, position, memories)])
+                memory = memories.number(one.ranked, position) if one.ranked else None
+                shown.append([position, memory])
         order = [place[position] for position, _ in row.top]
         found: list[Any] = [one.curve, one.cell, order, [score for _, score in row.top]]
         rankings.append([*found, more] if (more := _more(row)) else found)
     return {"gold": golds, "pools": pools, "rows": rankings}
-
-
-def _memory(ranked: RankedPool | None, position: int, memories: _Memories) -> int | None:
-    return None if ranked is None else memories.number(ranked.memory(position))
 
 
 def _more(row: SweepRow) -> dict[str, Any]:

@@ -157,8 +157,12 @@ function drawWith(plotly, { div, describe }) {
   div.hidden = found === null;
   if (found === null) return;
   div.setAttribute("aria-label", found.label);
-  const layout = layoutWith({ height: found.height || 420, ...found.layout });
+  const width = document.documentElement.dataset.printing ? { width: div.clientWidth } : {};
+  const layout = layoutWith({ height: found.height || 420, ...width, ...found.layout });
   plotly.react(div, found.traces, layout, { displayModeBar: false, responsive: true }).then(() => {
+    // The window may have changed while the chart was hidden or printed.
+    const { _fullLayout: drawn } = /** @type {any} */ (div);
+    if (div.offsetParent !== null && drawn.width !== div.clientWidth) plotly.Plots.resize(div);
     div.dataset.state = "ready";
   });
 }
