@@ -98,15 +98,22 @@ def breakdown(
 
 
 def breakdown_of_rows(
-    run: Run, ranked_rows: Iterable[RankedPool], grouping: Grouping, metrics: Sequence[Metric]
+    run: Run,
+    ranked_rows: Iterable[RankedPool],
+    grouping: Grouping,
+    metrics: Sequence[Metric],
+    with_total: bool = True,
 ) -> dict[Metric, list[BreakdownCell]]:
-    """Return `breakdown` of rows of a run for each metric, all over the same resamples."""
+    """Return `breakdown` of rows of a run for each metric, all over the same resamples.
+
+    The cells of all groups, which do not depend on the grouping, are left out unless `with_total`.
+    """
     rows: dict[tuple[int, str | None, str], list[SweepRow]] = {}
     queries: dict[str, set[str]] = {}
     for ranked in ranked_rows:
         row, group = ranked.row, grouping(ranked)
         queries.setdefault(group, set()).add(row.query)
-        for name in (group, None):
+        for name in (group, None) if with_total else (group,):
             rows.setdefault((row.distractors, name, row.retriever), []).append(row)
     place = {name: i for i, name in enumerate(grouping.ordered(_lengths(queries)))}
     order = {label: i for i, label in enumerate(run.labels)}

@@ -144,13 +144,16 @@ def breakdowns_of(
     runs = list({id(curve.run): curve.run for curve in curves}.values())
     rows = [list(ranked_pools(run, material)) for run in runs] if names else []
     by: dict[str, Any] = {}
+    totals: list[tuple[Metric, int, BreakdownCell]] = []
     for name in names:
         grouping = group_of(name, material)
-        cells: list[tuple[Metric, int, BreakdownCell]] = []
+        cells = list(totals)
         for run, ranked in zip(runs, rows, strict=True):
             number = {curve.label: i for i, curve in enumerate(curves) if curve.run is run}
-            for metric, mine in breakdown_of_rows(run, ranked, grouping, metrics).items():
+            broken = breakdown_of_rows(run, ranked, grouping, metrics, with_total=not totals)
+            for metric, mine in broken.items():
                 cells += [(metric, number[cell.retriever], cell) for cell in mine]
+        totals = totals or [one for one in cells if one[2].total]
         counts: dict[str, int] = {}
         for _, _, cell in cells:
             if not cell.total:

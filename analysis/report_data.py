@@ -40,7 +40,14 @@ class ReportCurve:
 
 
 def check_one_origin(runs: Sequence[Run]) -> None:
-    """Raise UserError unless all runs are on the same data and pools, of any sizes."""
+    """Raise UserError unless all runs are on the same data and pools, of any sizes.
+
+    Nor may a run be named twice.
+    """
+    paths = [run.path.resolve() for run in runs]
+    for run, path in zip(runs, paths, strict=True):
+        if paths.count(path) > 1:
+            raise UserError(f"{run.path}: named twice. Name each run once")
     first, *others = (origin_of(run) for run in runs)
     for run, other in zip(runs[1:], others, strict=True):
         found = difference(first, other)

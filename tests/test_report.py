@@ -261,6 +261,7 @@ def test_what_cannot_be_reported_is_one_line(
     swept(["bm25"], data, pools="nested", distractors=(4,), pool_seeds=(1,), out=other)
     one_line_error(run(app, made, other, "--data", data, *out), "pools.seeds", str(other))
     one_line_error(run(app, tmp_path / "none", *out), "none")
+    one_line_error(run(app, made, made, "--data", data, *out), "twice")
     (tmp_path / "r.html").write_text("mine")
     one_line_error(run(app, made, "--data", data, *out), "--overwrite")
     assert (tmp_path / "r.html").read_text() == "mine"

@@ -21,11 +21,12 @@ const OUTCOMES = [
 /** @returns {Wish} what the state says, each choice one that there is */
 function chosenWish() {
   const a = curveNumber(state.get("a"), 0);
-  const b = curveNumber(state.get("b"), -1);
+  let b = curveNumber(state.get("b"), -1);
   const sizes = report.sizes;
   const n = sizes.includes(Number(state.get("n"))) && state.get("n") ? Number(state.get("n")) : sizes[0];
   const seed = report.seeds.includes(Number(state.get("seed"))) && state.get("seed") ? Number(state.get("seed")) : report.seeds[0];
   const outcome = OUTCOMES.some(([value]) => value === state.get("f")) ? state.get("f") : "";
+  if ((b < 0 || b === a) && outcome.includes("beats")) b = report.curves.findIndex((_, i) => i !== a);
   const groups = [...state.values].map(([key, value]) => [groupOfKey(key), value]).filter(([name]) => name);
   return {
     a,
