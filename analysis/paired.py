@@ -15,6 +15,7 @@ NOT_SHOWN = "not shown to differ"
 QUERIES = ("query", "queries")
 """What is compared, one and several, unless a caller says otherwise."""
 _EQUAL = 1e-12
+_DECIMALS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ def paired_figures(
         low = high = verdict = None
         reason = None if varies[i] else _why_no_interval(gap, bootstrap.n, units)
         if varies[i]:
-            low, high = map(float, next(ends))
+            # The last bits of a sum depend on how many threads make it.
+            low, high = (round(float(end), _DECIMALS) for end in next(ends))
             verdict = NOT_SHOWN if low <= 0 <= high else "a is better" if low > 0 else "b is better"
         wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
         why_inexact = _why_no_mcnemar(a[i], b[i], bootstrap.n, units)
@@ -176,7 +178,7 @@ def _effect(
         return None, _why_no_interval(gap, bootstrap.n, units)
     mean = float(gap.mean())
     spread = (sums - bootstrap.sizes * mean) / bootstrap.sizes.mean()
-    deviation = math.sqrt(float(spread @ spread) / (bootstrap.n - 1))
+    deviation = math.sqrt(float((spread**2).sum()) / (bootstrap.n - 1))
     if deviation < _EQUAL:
         return None, "the difference is the same in every session"
     return mean / deviation, None

@@ -142,7 +142,7 @@ class SideArea:
     def to_json(self) -> dict[str, Any]:
         """Return it as `--json` prints it."""
         found = {"area": list(self.sizes), "side": self.side, "n": self.n}
-        return found | asdict(self.mean) | metric_json(self.metric)
+        return found | self.mean.to_json() | metric_json(self.metric)
 
 
 def side_areas(
