@@ -2,8 +2,10 @@
 
 The sessions in `sample_source/` (a checkout has them, an installed package does not) are the
 project's own words. This lays them out like the release, under `sample/`: pools of 100
-distractors drawn from what other sessions said, near misses among it; some texts repeat, and ids
-are local to their session, as in the real files.
+distractors drawn from what other sessions said, near misses among it; some texts repeat.
+
+Unlike the release, nothing but reading finds the gold: ids are distinct and random, no field names
+a memory of the pool, and distractors have the languages, labels and lengths of golds.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,10 @@ DISTRACTORS = 100
 # Of the four near misses written for a session. With all four in a bank of this size, most pools
 # of 1,000 would hold several, and every curve would end on the floor.
 NEAR = 2
+AGAIN = 0.8
+"""The share of draws of a text that the pool has already which are drawn once more."""
+UNNAMED = "UNKNOWN"
+"""What the field `stratum` holds, which names the gold's label in the release."""
 Entry = dict[str, Any]
 
 
@@ -41,30 +50,40 @@ def build(target: Path, sessions: list[Entry]) -> None:
     mine = {session["id"]: _own_items(session) for session in sessions}
     # Whatever another user said may be a distractor, whether it was a gold, a near miss or neither.
     common = [
-        ({**memory, "memory_id": f"m{2 + _number(memory['value']) % 4}"}, session["id"])
+        _Said(memory, session)
         for session in sessions
         for memory in (*session["near"][:NEAR], *session["other"])
     ]
-    common += [(item, name) for name, items in mine.items() for item in items]
+    common += [_Said(item, session) for session in sessions for item in mine[session["id"]]]
     rng = random.Random("recallbed-sample-1")
-    dealt = sorted(common, key=lambda pair: rng.random())
-    weights = [8 if _number(memory["value"]) % 12 == 0 else 1 for memory, _ in common]
-    share = -(-len(dealt) // len(sessions))
+    dealt = _dealt(common, sessions)
+    likeness = _Likeness(common, sessions)
     tasks: dict[str, list[Entry]] = {name: [] for name in ("in1", "ref1", "in3", "ref3")}
     tracks = {"1": "task1", "3": f"task3/d{DISTRACTORS}"}
-    for number, session in enumerate(sessions):
+    for session in sessions:
         items = mine[session["id"]]
         gold = next(item for item in items if item["gold"])
         barred = {item["value"] for item in items}
-        # Deal every memory out once, so that the bank is complete, then draw with replacement.
-        members = [m for m, _ in dealt[number * share : (number + 1) * share]]
+        # Near misses of the query itself come with the bank, in large pools: few golds are found
+        # among them.
+        barred |= {memory["value"] for memory in session["near"]}
+        # Every memory is dealt out once, so that the bank is complete; then draw.
+        members = dealt[session["id"]]
+        known = {memory["value"] for memory in members}
         while len(members) < DISTRACTORS:
-            members += [rng.choices(common, weights)[0][0] for _ in range(DISTRACTORS)]
-            members = [m for m in members if m["value"] not in barred]
-        members = [m for m in members if m["value"] not in barred][:DISTRACTORS]
-        pool = [_candidate(gold), *(_candidate(m, gold["memory_id"]) for m in members)]
+            memory = likeness.draw(session, rng)
+            again = memory["value"] in known and rng.random() < AGAIN
+            if memory["value"] not in barred and not again:
+                members.append(memory)
+                known.add(memory["value"])
+        numbers = sorted(range(1, DISTRACTORS + 2), key=lambda place: rng.random())
+        pool = [
+            {"memory_id": f"m{number}", "value": memory["value"], "label": memory["label"]}
+            for number, memory in zip(numbers, (gold, *members), strict=True)
+        ]
+        chosen = pool[0]
         pool.sort(key=lambda candidate: rng.random())
-        _write_rows(session, items, gold, pool, tasks)
+        _write_rows(session, items, gold, chosen, pool, tasks)
     for task, track in tracks.items():
         _write_track(target / "dev" / track, tasks["in" + task], tasks["ref" + task])
     build_update_rows(target, sessions)
@@ -86,9 +105,9 @@ def build_update_rows(target: Path, sessions: list[Entry], source: Path = SOURCE
             "new_dialogue": update["new_dialogue"],
             "memory": items,
             "query": "",
-            "metadata": {"session_id": name, "selected_memory_id": changed["memory_id"]},
+            "metadata": {"session_id": name},
         }
-        inputs.append({**head, "stratum": changed["label"], "input": body})
+        inputs.append({**head, "stratum": UNNAMED, "input": body})
         fresh = {"evidence": None, "reasoning": None}
         answer = [item for item in items if item is not changed]
         answer.append(
@@ -135,8 +154,6 @@ def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = S
         selected = {key: chosen[key] for key in (keys if feelings else ("memory_id", "value"))}
         keys = keys if feelings else ["memory_id", *keys]
         given: Entry = {"query": session["query"], "dialogue_history": session["dialogue"]}
-        if ability == ABILITY["PA"]:  # the release carries the gold here; no loader may read it
-            given = {"query": session["query"], "selected_memory": selected}
         body = {
             "query": session["query"],
             "queries": queries,
@@ -150,7 +167,7 @@ def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = S
             "conversation": session["dialogue"],
         }
         inputs, references = tasks[ability]
-        inputs.append({**head, "stratum": "UNKNOWN", "input": body})
+        inputs.append({**head, "stratum": UNNAMED, "input": body})
         references.append({**head, "gold": gold})
     for ability, (inputs, references) in tasks.items():
         _write_track(target / "dev" / f"task4_ability{ability}", inputs, references)
@@ -173,24 +190,113 @@ def _own_items(session: Entry) -> list[Entry]:
     return [{**item, "memory_id": f"m{i}"} for i, item in enumerate(items, 1)]
 
 
-def _candidate(memory: Entry, taken: str | None = None) -> Entry:
-    # In the release the gold's id appears once in its pool; that is why no retriever may see ids.
-    name = memory["memory_id"]
-    if name == taken:
-        name = f"m{int(name[1:]) + 1}"
-    return {"memory_id": name, "value": memory["value"], "label": memory["label"]}
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A memory with the session in which it was written."""
+
+    memory: Entry
+    session: Entry
+
+    @property
+    def language(self) -> str:
+        return _language(self.memory["value"], self.session["language"])
+
+
+@lru_cache(None)
+def _language(text: str, of_session: str) -> str:
+    """The language of a memory: that of its session, or English."""
+    from stop_words import get_stop_words
+
+    if not text.isascii() and sum(ord(c) > 0x24F for c in text) > len(text) / 3:
+        return of_session
+    words = [word.strip(".,;:!?()'\"").casefold() for word in text.split()]
+    names = {"Spanish": "es", "French": "fr", "German": "de", "Turkish": "tr"}
+    if of_session not in names:
+        return "English"
+    own, english = (set(get_stop_words(name)) for name in (names[of_session], "en"))
+    marked = any("\u00c0" <= c <= "\u024f" for c in text)
+    mine = sum(word in own for word in words) + marked
+    return of_session if mine > sum(word in english for word in words) else "English"
+
+
+def _dealt(common: Sequence[_Said], sessions: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Deal the memories of each session to the other sessions of its language, one to each."""
+    found: dict[str, list[Entry]] = {session["id"]: [] for session in sessions}
+    groups: dict[str, list[str]] = {}
+    for session in sessions:
+        groups.setdefault(session["language"], []).append(session["id"])
+    given: Counter[str] = Counter()
+    for said in common:
+        group = groups[said.session["language"]]
+        name = said.session["id"]
+        given[name] += 1
+        step = 1 + (given[name] - 1) % (len(group) - 1)
+        found[group[(group.index(name) + step) % len(group)]].append(said.memory)
+    return found
+
+
+class _Likeness:
+    """Draws distractors that have the language, the label and the length of golds.
+
+    A gold of another session is a pattern: if it is in its query's language the distractor is in
+    the language of this query, else in English; it has the pattern's top label; and its length has
+    the pattern's place among the memories of its language.
+    """
+
+    NEAREST = 8
+
+    def __init__(self, common: Sequence[_Said], sessions: Sequence[Entry]) -> None:
+        self._memories: dict[str, list[Entry]] = {}
+        for said in common:
+            self._memories.setdefault(said.language, []).append(said.memory)
+        for members in self._memories.values():
+            members.sort(key=lambda memory: (len(memory["value"]), memory["value"]))
+        self._patterns = [_Said(session["gold"], session) for session in sessions]
+
+    def draw(self, session: Entry, rng: random.Random) -> Entry:
+        """Return a distractor for a query; it may be one of the session's own memories."""
+        patterns = self._patterns_for(session)
+        pattern = patterns[int(rng.random() * len(patterns))]
+        foreign = pattern.language != pattern.session["language"]
+        label, wanted = pattern.memory["label"], self._place(pattern)
+        found: list[tuple[float, Entry]] = []
+        for language in ("English" if foreign else session["language"], "English"):
+            members = self._memories[language]
+            found += [
+                (abs(place / len(members) - wanted), memory)
+                for place, memory in enumerate(members)
+                if memory["label"] == label
+            ]
+            if found:
+                break
+        found = sorted(found, key=lambda pair: pair[0])[: self.NEAREST]
+        return found[int(rng.random() * len(found))][1]
+
+    def _place(self, pattern: _Said) -> float:
+        """The share of memories of its language that are shorter."""
+        lengths = [len(memory["value"]) for memory in self._memories[pattern.language]]
+        return sum(length < len(pattern.memory["value"]) for length in lengths) / len(lengths)
+
+    def _patterns_for(self, session: Entry) -> list[_Said]:
+        english = session["language"] == "English"
+        return [
+            pattern
+            for pattern in self._patterns
+            if english == (pattern.session["language"] == "English")
+        ]
 
 
 def _write_rows(
     session: Entry,
     items: list[Entry],
     gold: Entry,
+    chosen: Entry,
     pool: list[Entry],
     tasks: dict[str, list[Entry]],
 ) -> None:
     name = _name(session)
     head = {"benchmark_id": name, "session_id": name, "canonical_id": name}
-    stratum = {"stratum": gold["label"]}
+    stratum = {"stratum": UNNAMED}
     turns = {"sessions": [{"session_id": name, "turns": session["dialogue"]}]}
     meta = {
         "language": session["language"],
@@ -198,7 +304,6 @@ def _write_rows(
         "type": session["type"],
         "shares_word": session["overlap"],
     }
-    chosen = {key: gold[key] for key in ("memory_id", "value", "label")}
     tasks["in1"].append({**head, "task": "task1", **stratum, "input": turns})
     tasks["ref1"].append(
         {
@@ -221,7 +326,7 @@ def _write_rows(
         {
             **head,
             "task": "task3",
-            "gold": {"selected_memory_id": gold["memory_id"], "selected_memory": chosen},
+            "gold": {"selected_memory_id": chosen["memory_id"], "selected_memory": chosen},
         }
     )
 
