@@ -37,10 +37,6 @@ from recallbed.harness.app import App
 from recallbed.harness.options import AsJson, Seed, Without
 
 app = App()
-_SAMPLE_FLAWS = (
-    "It repeats the ids and fields of the release that name the gold, on purpose: tests show with"
-    " them that no retriever sees these"
-)
 _TEXTS_NEEDED = "a property of the texts: other distractors or other texts are needed"
 _REMOVED_BY: dict[str, tuple[str | None, str]] = {
     "ids": (IDS, ""),
@@ -288,7 +284,7 @@ def command(
             print_tables([audit_table(found)])
             say("", *report_lines(found), *(listed(found) if places else ()))
         if audits[0].data.sample:
-            note(SAMPLE_NOTE, _SAMPLE_FLAWS)
+            note(SAMPLE_NOTE)
     if clean_to is not None:
         note(f"{clean_to} is written")
     if fail and any(found.of("shortcut") for found in audits):

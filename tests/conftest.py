@@ -1,5 +1,6 @@
 import os
 import stat
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -48,6 +49,15 @@ def alpsbench() -> Path:
     if not (root / "dev" / "task3" / "d100").is_dir():
         pytest.skip(f"no AlpsBench data at {root}; set ALPSBENCH_DATA")
     return root
+
+
+@pytest.fixture(scope="session")
+def flawed_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded sample of earlier versions, in which stored ids and fields name the gold."""
+    folder = tmp_path_factory.mktemp("flawed")
+    with tarfile.open(ROOT / "tests" / "fixtures" / "older_runs" / "sample.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "sample"
 
 
 @pytest.fixture

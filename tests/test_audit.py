@@ -268,6 +268,12 @@ def test_nothing_is_above_chance_without_a_shortcut(seed: int, tmp_path: Path) -
     ]
 
 
+def test_nothing_is_above_chance_on_the_embedded_sample() -> None:
+    found = audit()
+    assert found.data.sample
+    assert found.of("shortcut", "note") == []
+
+
 # Scores
 
 

@@ -14,6 +14,7 @@ from analysis import compare, curves, export, frontier
 from indexes import search
 from judges import agreement
 from memory_systems import history
+from recallbed.corpus import layout
 from recallbed.harness.fingerprint import code_identity, versions
 from task1 import run as task1_run
 from task1 import score as task1_score
@@ -84,8 +85,9 @@ def recorded() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files of the version before, in the working folder."""
+def older(tmp_path: Path, flawed_sample: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of the version before, in the working folder; its sample is the embedded one."""
+    monkeypatch.setattr(layout, "__file__", str(flawed_sample.parent / "layout.py"))
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)

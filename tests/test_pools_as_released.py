@@ -15,7 +15,7 @@ import pytest
 from typer.testing import Result
 
 from analysis.runs import read_run
-from recallbed.corpus import Memory, sample_root
+from recallbed.corpus import Memory
 from recallbed.corpus.dataset import Dataset, load_dataset
 from recallbed.corpus.options import STRATEGIES, Strategy
 from retrievers.base import Retriever, RunContext
@@ -111,11 +111,13 @@ def test_repeated_ids_leave_every_candidate_in(write_release: WriteRelease, tmp_
     assert figures(outcome, "constant")["recall"]["10"]["trivial"]
 
 
-def test_recall_at_ten_is_not_one_where_few_ids_are_distinct(tmp_path: Path) -> None:
+def test_recall_at_ten_is_not_one_where_few_ids_are_distinct(
+    flawed_sample: Path, tmp_path: Path
+) -> None:
     # 101 candidates, 5 ids: anything keyed by id would find every gold among ten.
-    data = load_dataset(sample_root(), "dev")
+    data = load_dataset(flawed_sample, "dev")
     assert max(len(set(row.memory_ids)) for row in data.smallest.rows) <= 10
-    outcome = run(None, tmp_path / "run", "constant", sizes=(100,))
+    outcome = run(flawed_sample, tmp_path / "run", "constant", sizes=(100,))
     assert figures(outcome, "constant")["recall"]["10"]["mean"] == pytest.approx(10 / 101, 1e-4)
 
 
@@ -149,9 +151,9 @@ def recall_of_ids(data: Dataset, k: int) -> float:
     return float(np.mean(hits))
 
 
-def test_ids_alone_find_the_gold_of_the_sample() -> None:
-    # The sample repeats the release's flaw, so that the tests below guard against a real leak.
-    data = load_dataset(sample_root(), "dev")
+def test_ids_alone_find_the_gold_of_the_flawed_sample(flawed_sample: Path) -> None:
+    # It repeats the release's flaw, so that the test below guards against a real leak.
+    data = load_dataset(flawed_sample, "dev")
     assert recall_of_ids(data, 1) > 0.6
     assert recall_of_ids(data, 5) == 1.0
 
@@ -177,9 +179,11 @@ class IdSeeker(Retriever):
 
 
 @pytest.mark.parametrize("pools", STRATEGIES)
-def test_an_id_only_retriever_scores_chance(pools: Strategy, tmp_path: Path) -> None:
+def test_an_id_only_retriever_scores_chance(
+    pools: Strategy, flawed_sample: Path, tmp_path: Path
+) -> None:
     seeker = f"{__name__}:IdSeeker"
-    outcome = run(None, tmp_path / "run", seeker, sizes=(100,), pools=pools)
+    outcome = run(flawed_sample, tmp_path / "run", seeker, sizes=(100,), pools=pools)
     cell = figures(outcome, "IdSeeker")
     assert cell["scored"] == cell["all_tied"] == 164
     for k in (1, 5, 10):

@@ -131,16 +131,17 @@ def test_near_misses_are_in_the_bank_and_near(sample: Dataset) -> None:
 
 
 def test_pools_look_like_the_released_ones(sample: Dataset) -> None:
+    repeats = 0
     for row in sample.smallest.rows:
         texts = [memory.text for memory in row.candidates]
         assert len(texts) == DISTRACTORS + 1
         assert texts.count(row.gold_memory.text) == 1
-        assert len(set(texts)) < len(texts)  # some distractors repeat
+        repeats += len(set(texts)) < len(texts)
         assert not sample.own[row.session_id] - {row.gold_memory.text} & set(texts)
         assert row.gold_memory.text in sample.own[row.session_id]
-        assert row.memory_ids.count(row.memory_ids[row.gold or 0]) == 1
-        assert len(set(row.memory_ids)) < 12
-    assert sample.smallest.repeated_ids == len(sample.smallest.rows)
+        assert len(set(row.memory_ids)) == len(row.memory_ids)
+    assert sample.smallest.repeated_ids == 0
+    assert repeats > len(sample.smallest.rows) / 2  # some distractors repeat
     assert not sample.smallest.repairs
 
 

@@ -250,6 +250,7 @@ def raw_expectation(name: str, given: Line, reference: Line) -> dict[str, Any]:
             "memory_ids": tuple(candidate["memory_id"] for candidate in pool),
             "gold": values.index(gold["selected_memory"]["value"]),
             "more_golds": (),
+            "fields": {},
         }
     else:
         found = {
@@ -395,18 +396,22 @@ def test_every_text_of_an_input_row_comes_from_the_input_file(tmp_path: Path, na
     assert ("zz-gold" in repr(row.gold)) is not name.startswith("task3/")
 
 
-def test_ability_1_carries_its_gold_in_the_input_and_the_row_does_not() -> None:
-    raw = read_lines(SAMPLE / "task4_ability1" / INPUT)
-    for row, given in zip(read(SAMPLE, "task4_ability1"), raw, strict=True):
+def test_ability_1_carries_its_gold_in_the_input_and_the_row_does_not(
+    flawed_sample: Path,
+) -> None:
+    raw = read_lines(flawed_sample / "dev" / "task4_ability1" / INPUT)
+    for row, given in zip(read(flawed_sample / "dev", "task4_ability1"), raw, strict=True):
         leaked = given["input"]["model_input"]["selected_memory"]["value"]
         assert row.gold.selected.text == leaked
         assert leaked not in set(strings_in(asdict(replace(row, gold=None))))
         assert row.history
 
 
-def test_task_2_metadata_names_the_changed_memory_and_the_row_does_not() -> None:
+def test_task_2_metadata_names_the_changed_memory_and_the_row_does_not(
+    flawed_sample: Path,
+) -> None:
     # An item that is replaced or added must be found in the dialogue, so its new text is nowhere.
-    for row in read(SAMPLE, "task2"):
+    for row in read(flawed_sample / "dev", "task2"):
         before = {item.text for item in row.memories}
         changed = {item.text for item in row.gold} - before
         assert changed
@@ -418,7 +423,7 @@ def test_a_row_has_no_field_beyond_those_documented() -> None:
     for kind, own in (
         (Task1Row, {"dialogue"}),
         (Task2Row, {"old_dialogue", "new_dialogue", "memories"}),
-        (Task3Row, {"query", "candidates", "memory_ids", "more_golds"}),
+        (Task3Row, {"query", "candidates", "memory_ids", "more_golds", "fields"}),
         (Task4Row, {"ability", "queries", "history"}),
     ):
         assert {field.name for field in fields(kind)} == head | own

@@ -14,7 +14,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,8 +28,8 @@ DISTRACTORS = 100
 # Of the four near misses written for a session. With all four in a bank of this size, most pools
 # of 1,000 would hold several, and every curve would end on the floor.
 NEAR = 2
-AGAIN = 0.8
-"""The share of draws of a text that the pool has already which are drawn once more."""
+AGAIN = 0.05
+"""The share of draws that may repeat a text of the pool."""
 UNNAMED = "UNKNOWN"
 """What the field `stratum` holds, which names the gold's label in the release."""
 Entry = dict[str, Any]
@@ -69,11 +69,10 @@ def build(target: Path, sessions: list[Entry]) -> None:
         barred |= {memory["value"] for memory in session["near"]}
         # Every memory is dealt out once, so that the bank is complete; then draw.
         members = dealt[session["id"]]
-        known = {memory["value"] for memory in members}
+        known = barred | {memory["value"] for memory in members}
         while len(members) < DISTRACTORS:
-            memory = likeness.draw(session, rng)
-            again = memory["value"] in known and rng.random() < AGAIN
-            if memory["value"] not in barred and not again:
+            memory = likeness.draw(session, known if rng.random() > AGAIN else (), rng)
+            if memory["value"] not in barred:
                 members.append(memory)
                 known.add(memory["value"])
         numbers = sorted(range(1, DISTRACTORS + 2), key=lambda place: rng.random())
@@ -153,7 +152,9 @@ def build_utilization_rows(target: Path, sessions: list[Entry], source: Path = S
         chosen = next(i for i in items if i["value"] == session["gold"]["value"])
         selected = {key: chosen[key] for key in (keys if feelings else ("memory_id", "value"))}
         keys = keys if feelings else ["memory_id", *keys]
-        given: Entry = {"query": session["query"], "dialogue_history": session["dialogue"]}
+        given: Entry = {"query": session["query"]}
+        if ability != ABILITY["PA"]:  # where the release has no history, and its gold instead
+            given["dialogue_history"] = session["dialogue"]
         body = {
             "query": session["query"],
             "queries": queries,
@@ -253,24 +254,37 @@ class _Likeness:
             members.sort(key=lambda memory: (len(memory["value"]), memory["value"]))
         self._patterns = [_Said(session["gold"], session) for session in sessions]
 
-    def draw(self, session: Entry, rng: random.Random) -> Entry:
-        """Return a distractor for a query; it may be one of the session's own memories."""
+    def draw(self, session: Entry, known: Collection[str], rng: random.Random) -> Entry:
+        """Return a distractor for a query, if possible none of the texts that are known.
+
+        It may be one of the session's own memories.
+        """
         patterns = self._patterns_for(session)
         pattern = patterns[int(rng.random() * len(patterns))]
         foreign = pattern.language != pattern.session["language"]
         label, wanted = pattern.memory["label"], self._place(pattern)
-        found: list[tuple[float, Entry]] = []
-        for language in ("English" if foreign else session["language"], "English"):
-            members = self._memories[language]
-            found += [
-                (abs(place / len(members) - wanted), memory)
-                for place, memory in enumerate(members)
-                if memory["label"] == label
-            ]
-            if found:
+        wished = "English" if foreign else session["language"]
+        tries = [(wished, label), (wished, label.partition("/")[0]), (wished, "")]
+        if pattern.session is session:  # or no other memory of a pool might have its gold's label
+            tries = [(wished, label), ("English", label)]
+        again: list[tuple[float, Entry]] = []
+        for language, name in tries:
+            found = self._like(language, name, wanted)
+            again = again or found
+            if fresh := [pair for pair in found if pair[1]["value"] not in known]:
+                again = fresh
                 break
-        found = sorted(found, key=lambda pair: pair[0])[: self.NEAREST]
-        return found[int(rng.random() * len(found))][1]
+        nearest = sorted(again, key=lambda pair: pair[0])[: self.NEAREST]
+        return nearest[int(rng.random() * len(nearest))][1]
+
+    def _like(self, language: str, label: str, wanted: float) -> list[tuple[float, Entry]]:
+        """The memories under a label with how far their length is from the place that is wanted."""
+        members = self._memories[language]
+        return [
+            (abs(place / len(members) - wanted), memory)
+            for place, memory in enumerate(members)
+            if not label or f"{memory['label']}/".startswith(f"{label}/")
+        ]
 
     def _place(self, pattern: _Said) -> float:
         """The share of memories of its language that are shorter."""
