@@ -14,11 +14,15 @@ async function blockText(name) {
   if (typeof DecompressionStream === "undefined") {
     throw new Error("this browser is too old to unpack the data of the page (DecompressionStream)");
   }
-  const raw = atob(element.textContent || "");
-  const bytes = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([bytesOf(element.textContent || "")]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
+}
+
+/** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
+function bytesOf(base64) {
+  const decode = /** @type {any} */ (Uint8Array).fromBase64; // ten times faster, in newer browsers
+  if (decode) return decode.call(Uint8Array, base64);
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
 /** The JSON value of a block; read once. @param {string} name @returns {Promise<any>} */

@@ -3,10 +3,18 @@
 /** @type {Promise<any>|null} */
 let plotlyLoaded = null;
 
+/** Wait until the page has been painted, or half a second in a window that is not shown. */
+function painted() {
+  return new Promise((resolve) => {
+    requestAnimationFrame(() => setTimeout(resolve, 0));
+    setTimeout(resolve, 500);
+  });
+}
+
 /** @returns {Promise<any>} Plotly */
 function loadPlotly() {
   if (!plotlyLoaded) {
-    plotlyLoaded = blockText("plotly").then((source) => {
+    plotlyLoaded = painted().then(() => blockText("plotly")).then((source) => {
       // The page's policy knows this source by its hash: no other script can run.
       const script = document.createElement("script");
       script.textContent = source;
