@@ -139,7 +139,8 @@ def _remarks(runs: Sequence[Run], ks: Sequence[int]) -> Iterator[tuple[str, str]
 
 
 def _shown(kind: type[Metric], cells: Sequence[Cell]) -> bool:
-    return any(type(metric) is kind for cell in cells for metric in cell.estimates)
+    """Whether a cell has it; recall always, so that a page without a scored row has a metric."""
+    return kind is Recall or any(type(m) is kind for cell in cells for m in cell.estimates)
 
 
 def _metric(kind: type[Metric]) -> dict[str, Any]:

@@ -240,6 +240,23 @@ def test_failed_and_missing_rows_are_counted(made: Path, data: Path, tmp_path: P
     assert any("not run yet" in line for line in shown["remarks"])
 
 
+def test_a_run_without_a_scored_row_is_shown_with_its_failures(
+    made: Path, data: Path, tmp_path: Path
+) -> None:
+    failed = copied(made, tmp_path / "failed")
+    rows = read_lines(failed / "rows.jsonl")
+    for row in rows:
+        row.pop("check")
+        row |= {"above": None, "tied": None, "top": [], "error": "RuntimeError: away"}
+    write_lines(failed / "rows.jsonl", rows)
+    shown = data_of(written(tmp_path / "report.html", failed, "--data", data))
+    assert [metric["symbol"] for metric in shown["metrics"]] == ["R"]
+    assert shown["runs"][0]["failed"] == len(rows)
+    assert shown["curves"][0]["cells"]["2"]["failures"] == {"RuntimeError: away": 12}
+    assert shown["frontier"]["sizes"] == {}
+    assert shown["significance"]["sizes"]["2"]["R@1"] == []
+
+
 def test_runs_on_the_same_pools_are_one_report(made: Path, data: Path, tmp_path: Path) -> None:
     other = tmp_path / "b"
     swept(["bm25"], data, pools="nested", distractors=(4, 6), out=other)

@@ -143,8 +143,13 @@ function redraw(chart) {
 /** Draw what is stale and in the tab that is shown. */
 function drawStale() {
   for (const chart of charts) {
-    if (chart.stale && chart.div.offsetParent !== null) draw(chart);
+    if (chart.stale && isShown(chart)) draw(chart);
   }
+}
+
+/** Whether the place of a chart is shown; one without anything to draw is hidden itself. @param {Chart} chart */
+function isShown({ div }) {
+  return div.parentElement !== null && div.parentElement.offsetParent !== null;
 }
 
 /** @param {Chart} chart */
@@ -179,7 +184,7 @@ function drawWith(plotly, { div, describe }) {
 function drawForPrint() {
   const plotly = /** @type {any} */ (window).Plotly;
   for (const chart of charts) {
-    if (plotly && chart.div.offsetParent !== null) drawWith(plotly, chart);
+    if (plotly && isShown(chart)) drawWith(plotly, chart);
     chart.stale = true;
   }
 }

@@ -76,6 +76,7 @@ function curveToggle(name, sign, data, again, number = "") {
 
 /** @param {Curve[]} curves */
 function describeCurves(curves) {
+  if (!curves.length) return null;
   const kind = chosenMetric();
   const name = metricName(kind, chosenK());
   const title = metricTitle(kind, chosenK());
