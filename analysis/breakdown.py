@@ -378,7 +378,7 @@ def breakdown_command(
             metavar="FILE", help="Heat map to write: .png, .pdf or .svg, and a .csv next to it."
         ),
     ] = None,
-    figure: Annotated[FigureOptions, Without("no_bands", "logy")] = SCREEN,
+    figure: Annotated[FigureOptions, Without("logy")] = SCREEN,
     overwrite: Overwrite = False,
 ) -> None:
     """Break a metric down by groups of queries.

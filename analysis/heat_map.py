@@ -41,9 +41,9 @@ def draw_heat_map(found: Breakdown, out: Path, options: FigureOptions = SCREEN) 
     """Draw a breakdown and write `out`, whose suffix is the format (png, pdf, svg).
 
     With one size the columns are retrievers, else each retriever is a panel with its sizes as
-    columns. A cell holds the mean and the number of queries; groups of few queries are grey and
-    hatched, their figures in italics. The scale begins at 0, darker is higher. Raise UserError if
-    it cannot be drawn.
+    columns. A cell holds the mean, its interval unless `no_bands`, and the number of queries;
+    groups of few queries are grey and hatched, their figures in italics. The scale begins at 0,
+    darker is higher. Raise UserError if it cannot be drawn.
     """
     groups: list[str | None] = [*found.groups[:GROUPS], None]
     if len(found.groups) > GROUPS:
@@ -80,7 +80,7 @@ def _size(
     rows: Sequence[str], panels: Sequence[_Panel], options: FigureOptions
 ) -> tuple[float, float]:
     """Width and height in inches that the cells and the names of groups need, unless --size."""
-    letter, wide, high = (0.058, 0.4, 0.29) if options.paper else (0.08, 0.66, 0.4)
+    letter, wide, high = (0.058, 0.42, 0.38) if options.paper else (0.08, 0.7, 0.52)
     left = max(cell_len(line) for row in rows for line in row.split("\n")) * letter
     columns = _starts(panels)[-1] + len(panels[-1].columns)
     width = left + columns * wide + (0.8 if options.paper else 1.1)
@@ -161,8 +161,11 @@ def _draw_cell(
     }
     mean = "-" if cell.estimate is None else f"{cell.estimate.mean:.2f}"
     weight = "bold" if cell.total else "normal"
-    axes.text(x, y + 0.08, mean, va="bottom", fontsize=big, fontweight=weight, **style)
-    axes.text(x, y + 0.12, f"n {cell.n:,}", va="top", fontsize=small, **style)
+    axes.text(x, y - 0.04, mean, va="bottom", fontsize=big, fontweight=weight, **style)
+    below = [f"n {cell.n:,}"]
+    if cell.estimate is not None and not options.no_bands:
+        below.insert(0, f"{cell.estimate.low:.2f}\u2013{cell.estimate.high:.2f}")
+    axes.text(x, y, "\n".join(below), va="top", fontsize=small, linespacing=1.1, **style)
 
 
 def _dress(
