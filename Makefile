@@ -4,8 +4,8 @@ VENV ?= .venv
 PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: sweep test test-large test-browser test-docs quick cover lint curve docs docs-commands \
-	wheel-tests systems systems-ci clean
+.PHONY: sweep test test-large test-browser test-docs quick cover lint curve report-pictures docs \
+	docs-commands wheel-tests systems systems-ci clean
 
 # The main job: BM25 over the embedded sample. No torch, no download of data or models.
 sweep: $(VENV)/.base
@@ -79,6 +79,12 @@ curve: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m task3.sweep --retriever bm25 --retriever minilm \
 		--retriever hybrid --out runs/sample-curve --overwrite
 	$(VENV)/bin/python -m analysis.curves runs/sample-curve --out docs/sample_curve.png
+
+# The pictures of docs/report.md and the README, in headless Chromium.
+report-pictures: $(VENV)/.browser
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m task3.sweep --retriever bm25 --retriever minilm \
+		--retriever hybrid --retriever overlap --out runs/sample-report --overwrite
+	$(VENV)/bin/python -m tests.report_pictures runs/sample-report
 
 # The pages of docs/ and the API reference as a site in build/site. Broken links and anchors fail.
 docs: $(VENV)/.docs

@@ -91,15 +91,16 @@ class Noisy(Retriever):
         return np.stack([self._direction(one.text) for one in pool]) @ self._direction(query)
 
 
-def build(run: Path, data: Path, out: Path) -> tuple[float, float]:
-    """Build the report in a process of its own: seconds and peak memory in MB."""
+def build(run: Path, data: Path, out: Path) -> tuple[float, float, float]:
+    """Build the report in a process of its own: seconds, those of a processor, and peak MB."""
     command = [sys.executable, "-m", "analysis.report", run, "--data", data, "--out", out]
     started = time.perf_counter()
     process = subprocess.Popen([*map(str, command), "--overwrite"], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise SystemExit("the report was not built")
-    return time.perf_counter() - started, used.ru_maxrss / 1024
+    processor = used.ru_utime + used.ru_stime
+    return time.perf_counter() - started, processor, used.ru_maxrss / 1024
 
 
 def open_page(browser: Any, file: Path) -> tuple[float, float]:
@@ -153,9 +154,9 @@ def main() -> None:
         rows = len(lines)
         print(f"run: {lines.count(NEWLINE):,} rows, {rows / 1e6:.1f} MB of rows.jsonl")
         out = place / "report.html"
-        seconds, memory = build(run, data, out)
+        seconds, processor, memory = build(run, data, out)
         size = out.stat().st_size
-        print(f"build: {seconds:.1f} s, peak memory {memory:.0f} MB")
+        print(f"build: {seconds:.1f} s ({processor:.1f} s of processor), peak {memory:.0f} MB")
         print(
             f"file: {size / 1e6:.1f} MB, {size / (rows + data.stat().st_size):.2f} of run and data"
         )

@@ -251,18 +251,28 @@ class Evaluation:
         *,
         title: str | None = None,
         texts: bool = True,
+        audit: bool = False,
         overwrite: bool = False,
     ) -> Path:
         """Write everything that the run shows as one HTML page, as `recallbed report` does.
 
-        Returns `path`. Without `texts` the page holds no text of the data. Raises UserError if the
-        file exists and is not to be overwritten, and without plotly.
+        Returns `path`. Without `texts` the page holds no text of the data; with `audit` it has the
+        audit of the data. Raises UserError if the file exists and is not to be overwritten, and
+        without plotly.
         """
         from analysis.report import write_report
         from recallbed.harness.files import refuse_output
 
         refuse_output(Path(path), overwrite)
-        write_report([self.run], Path(path), data=self.data, ks=self.ks, title=title, texts=texts)
+        write_report(
+            [self.run],
+            Path(path),
+            data=self.data,
+            ks=self.ks,
+            title=title,
+            texts=texts,
+            audit=audit,
+        )
         return Path(path)
 
     @cached_property

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
+    from playwright.sync_api import (
+        Browser,
+        ConsoleMessage,
+        Locator,
+        LocatorAssertions,
+        Page,
+        Request,
+        Route,
+    )
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -83,6 +91,13 @@ class Opened:
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.faults.append(f"{message.type}: {message.text}")
+
+
+def awaited(locator: Locator) -> LocatorAssertions:
+    """Assertions that wait until they hold, without code that a page's policy would forbid."""
+    from playwright.sync_api import expect
+
+    return expect(locator)
 
 
 def violations(page: Page, context: str | None = None) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from analysis.metrics import Recall
 from analysis.runs import Run, read_run
-from tests.browser import Opened, chromium, started_browser, violations, width_of_overflow
+from tests.browser import Opened, awaited, chromium, started_browser, violations, width_of_overflow
 from tests.kit import swept, write_lines
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     root = tmp_path_factory.mktemp("sample")
     path = swept(("bm25", "minilm", "overlap"), out=root / "run", distractors=SIZES).path
     run = read_run(path)
-    return run, reported(run, root / "report.html")
+    return run, reported(run, root / "report.html", audit=True)
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +142,7 @@ def outcomes(run: Run, label: str, size: int, k: int) -> dict[str, float]:
 
 
 def wait_for_count(page: Page, number: int) -> None:
-    page.wait_for_function(
-        "n => document.querySelector('#q-count').textContent.startsWith(`${n} `)", arg=number
-    )
+    awaited(page.locator("#q-count")).to_have_text(re.compile(rf"^{number} "))
 
 
 def figures(page: Page, size: int | None = None) -> list[tuple[str, float]]:
@@ -182,7 +180,7 @@ def test_a_point_under_the_pointer_shows_its_figures(made: tuple[Run, Path], sho
     box = point.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=3)
-    page.wait_for_function("document.querySelector('#curve-chart .hoverlayer').textContent !== ''")
+    awaited(page.locator("#curve-chart .hoverlayer")).to_contain_text(run.labels[0])
     text = page.locator("#curve-chart .hoverlayer").text_content() or ""
     assert all(name in text for name in run.labels)
     assert re.search(r"0\.\d\d", text)
@@ -343,7 +341,7 @@ def test_it_is_used_by_keyboard_alone(sample: tuple[Run, Path], show: Open) -> N
     press(page, "Tab")
     assert page.evaluate("document.activeElement.matches('a.skip')")
     press(page, "Enter")
-    page.wait_for_function("document.activeElement.id === 'main'")
+    awaited(page.locator("#main")).to_be_focused()
     tab_to(page, "#k")
     press(page, "ArrowDown")
     page.wait_for_selector("#curve-chart[data-title='recall@5']")
@@ -353,13 +351,15 @@ def test_it_is_used_by_keyboard_alone(sample: tuple[Run, Path], show: Open) -> N
     tab_to(page, "button[data-sort=value]")
     press(page, "Enter")
     assert page.locator("th[aria-sort=descending]").count() == 1
-    page.locator("#tab-results").focus()
+    tab_to(page, "#tab-results")
     press(page, "ArrowRight")
     page.wait_for_selector("#panel-queries:not([hidden])")
     assert focused(page) == "tab-queries"
+    tab_to(page, "#q-n")
+    press(page, "End")
     tab_to(page, "#q-outcome")
     press(page, *"miss")
-    misses = [q for q, value in outcomes(run, run.labels[0], SIZES[0], 1).items() if value == 0]
+    misses = [q for q, value in outcomes(run, run.labels[0], SIZES[-1], 5).items() if value == 0]
     wait_for_count(page, len(misses))
     tab_to(page, "#q-list a")
     press(page, "Enter")
@@ -368,10 +368,8 @@ def test_it_is_used_by_keyboard_alone(sample: tuple[Run, Path], show: Open) -> N
     assert focused(page) == "q-heading"
     tab_to(page, "#q-next")
     press(page, "Enter")
-    page.wait_for_function(
-        "id => document.querySelector('#q-detail').dataset.query !== id", arg=first
-    )
-    page.locator("#tab-queries").focus()
+    awaited(page.locator("#q-detail")).not_to_have_attribute("data-query", str(first))
+    tab_to(page, "#tab-queries", 90)
     press(page, "End")
     page.wait_for_selector("#panel-runs:not([hidden])")
     press(page, "Home")
@@ -440,7 +438,8 @@ def test_without_scripts_the_table_is_there(sample: tuple[Run, Path], show: Open
 def test_every_tab_has_its_figures(sample: tuple[Run, Path], show: Open) -> None:
     run, file = sample
     page = show(file).page
-    for name in tabs(page):
+    assert tabs(page) == list(TABS)
+    for name in TABS:
         panel = tab(page, name)
         assert panel.locator("h2").first.is_visible()
         assert f"tab={name}" in page.evaluate("location.hash") or name == "results"
@@ -450,6 +449,8 @@ def test_every_tab_has_its_figures(sample: tuple[Run, Path], show: Open) -> None
     tab(page, "breakdown")
     page.select_option("#by", "language")
     assert page.locator("#breakdown-table tr[data-group]").count() > 2
+    tab(page, "audit")
+    assert page.locator("#audit-table tbody tr").count() > 5
     tab(page, "runs")
     assert page.locator("section.run").count() == 1
 
