@@ -230,3 +230,16 @@ def test_mistakes_are_named(made: Path, words: list[str], said: str) -> None:
 def test_a_leaderboard_of_one_metric_has_chance(made: Path) -> None:
     found = build_leaderboard([read_run(made / "good")], Recall(1))
     assert found.chance == pytest.approx(1 / 21, abs=1e-6)
+
+
+def test_reports_are_written_where_there_are_none(made: Path, tmp_path: Path) -> None:
+    mine = changed(made / "good", tmp_path / "mine")
+    kept = changed(made / "more" / "flat", tmp_path / "kept")
+    (kept / "report.html").write_text("a report")
+    out = tmp_path / "board.html"
+    words = (mine, kept, "--build-reports", "--data", made / "release", "--out", out)
+    result = run(app, *words, code=0)
+    assert "<html" in (mine / "report.html").read_text()
+    assert (kept / "report.html").read_text() == "a report"
+    assert str(mine / "report.html") in result.stdout
+    assert sorted(set(Texts(out.read_text()).links)) == ["kept/report.html", "mine/report.html"]

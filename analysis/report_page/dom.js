@@ -69,6 +69,11 @@ function bdi(text) {
   return el("bdi", { dir: "auto" }, shown(text));
 }
 
+/** A label such as `Preferences/Food_Drink`, which may be broken after its separators. @param {string} text */
+function labelPath(text) {
+  return el("bdi", { dir: "auto" }, text.split(/(?<=[/_])/).flatMap((part) => [...shown(part), el("wbr")]));
+}
+
 /** A labelled control. @param {string} text @param {HTMLElement} control @param {string} [kind] */
 function labelled(text, control, kind = "") {
   const check = control instanceof HTMLInputElement && control.type === "checkbox";

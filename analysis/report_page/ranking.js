@@ -140,7 +140,7 @@ function rankingTable(ranking, ties, pool, other, rows) {
       texts && el("td", { class: "text", dir: "auto" }, memory ? shown(memory[0]) : "\u2013"),
       el("td", { class: "figure" }, score === null ? "\u2013" : String(Number(score.toPrecision(5))).replace("-", "\u2212")),
       elsewhere && el("td", { class: "figure" }, elsewhere.get(position) || "\u2013"),
-      texts && el("td", { class: "label" }, memory && memory[1] ? bdi(memory[1]) : ""),
+      texts && el("td", { class: "label" }, memory && memory[1] ? labelPath(memory[1]) : ""),
       el("td", { class: "figure" }, grouped(position)));
   };
   const body = el("tbody", {}, ranking.order.map((place, i) => line(place, ranks[i], ranking.scores[i])));
