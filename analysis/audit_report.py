@@ -34,7 +34,7 @@ def audit_summary(found: Audit) -> Iterator[str]:
         yield from (f"  {_in_words(one)}" for one in _first_of_group(notes))
     elif not of_pools:
         tested = sum(one.holm is not None and one.group != OTHER_TASKS for one in found.findings)
-        yield f"None of {tested} rankers that read no text is above chance."
+        yield f"None of {tested} rankers that read no text is above chance by 1 % of the way to 1."
     if of_inputs:
         yield "Inputs of other tasks that name the memory they ask for (no loader reads the field):"
         yield from (f"  {_in_words(one)}" for one in of_inputs)
