@@ -106,14 +106,14 @@ def command(
     data: Data = None,
     ks: Ks = (1, 5, 10),
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
-    texts: Annotated[
+    no_texts: Annotated[
         bool,
         typer.Option(
-            "--texts/--no-texts",
-            help="Whether the page holds the texts of queries and memories. Without, it has ids"
-            " and ranks only, and may be passed on when the data may not.",
+            "--no-texts",
+            help="Leave out every text and label of the data: ids, ranks and scores only, so that"
+            " the page may be passed on when the data may not.",
         ),
-    ] = True,
+    ] = False,
     audit: Annotated[
         bool, typer.Option("--audit", help="Audit the data, too; it takes longer.")
     ] = False,
@@ -127,17 +127,24 @@ def command(
 ) -> None:
     """Write what runs show as one page that needs no network.
 
-    Curves, table, frontier, settings, and every query with its rankings. All runs are of the same
-    data and pools; pool sizes may differ. --data names the data of the runs, unless it is the
-    embedded sample.
+    Curves and table, significance, breakdowns, frontier, settings, and every query with its
+    rankings. All runs are of the same data and pools; pool sizes may differ. --data names the data
+    of the runs, unless it is the embedded sample.
     """
     refuse_output(out, overwrite)
     read = [read_run(path) for path in runs]
     write_report(
-        read, out, data=data, ks=ks, title=title, texts=texts, audit=audit, published=published
+        read,
+        out,
+        data=data,
+        ks=ks,
+        title=title,
+        texts=not no_texts,
+        audit=audit,
+        published=published,
     )
     say(out)
-    if texts and not read[0].manifest["fingerprint"]["data"]["sample"]:
+    if not no_texts and not read[0].manifest["fingerprint"]["data"]["sample"]:
         note(f"{out} holds texts of the data. Pass it on only if the data may be; see --no-texts")
 
 
