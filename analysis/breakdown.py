@@ -345,7 +345,7 @@ def remarks_on(found: Breakdown) -> list[str]:
 )
 def breakdown_command(
     runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
     ],
     by: Annotated[
         str,

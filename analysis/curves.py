@@ -387,7 +387,7 @@ def draw_run(path: Path, ks: Sequence[int], summary: SweepSummary | None = None)
 )
 def curves(
     runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
     ],
     figure: FigureOptions,
     ks: Ks = (1,),

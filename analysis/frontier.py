@@ -272,7 +272,7 @@ def drawn(
 )
 def command(
     runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
     ],
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     figure: FigureOptions,

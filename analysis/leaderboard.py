@@ -318,7 +318,7 @@ def _build_reports(standings: Iterable[Standing], data: Path | None) -> None:
 def leaderboard_command(
     runs: Annotated[
         tuple[Path, ...],
-        typer.Argument(metavar="RUN...", help="Run folders of a sweep, or folders of runs."),
+        typer.Argument(metavar="RUN", help="Run folders of a sweep, or folders of runs."),
     ],
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     out: Annotated[

@@ -100,7 +100,7 @@ def _audit(run: Run, data: Path | None) -> dict[str, Any]:
 )
 def command(
     runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")] = Path("report.html"),
     data: Data = None,

@@ -40,7 +40,7 @@ _ENDINGS: dict[str, Format] = {
 )
 def table(
     runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN...", help="Run folders of a sweep.")
+        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
     ],
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     metric: MetricNames = (),

@@ -1,6 +1,7 @@
 """The commands as a user types them: one line for a mistake, figures on stdout, nothing heavy."""
 
 import csv
+import importlib
 import json
 import subprocess
 import sys
@@ -266,3 +267,13 @@ def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "not enough memory (Unable to allocate 2.98 GiB): rows are kept" in said
+
+
+@pytest.mark.parametrize(
+    "module", ["breakdown", "curves", "frontier", "leaderboard", "report", "table", "waterfall"]
+)
+def test_an_argument_that_takes_several_values_has_one_ellipsis(module: str) -> None:
+    app = importlib.import_module(f"analysis.{module}").app
+    usage = kit.run(app, "--help", code=0).stdout.partition("\n\n")[0]
+    assert usage.endswith(" RUN...")
+    assert "......" not in usage
