@@ -390,6 +390,8 @@ def breakdown_command(
     """
     if out is not None:
         check_out(out, overwrite)
+    elif figure != SCREEN:
+        raise UserError("--title, --size, --names and --style change the heat map: pass --out, too")
     read = [read_run(path) for path in runs]
     chosen = one_metric(metric, Recall(1))
     found = breakdown_of_runs(read, data, by, chosen, distractors, retriever, where)

@@ -215,6 +215,7 @@ def test_failed_rows_count_in_no_mean(swept: Path, data: Path, tmp_path: Path) -
         (["--by", "label", "--out", "map.txt"], ["--out map.txt", ".png"]),
         (["--by", "label", "--where", "x"], ["--where x: write NAME=VALUE"]),
         (["--by", "label", "--format", "html"], ["--format html", "markdown"]),
+        (["--by", "label", "--names", "bm25=x"], ["--names", "pass --out"]),
     ],
 )
 def test_a_mistake_is_one_line(swept: Path, data: Path, words: list[str], parts: list[str]) -> None:
