@@ -41,7 +41,10 @@ class SideValues:
         """The sizes of two sides; raise UserError if they share none."""
         found = sorted(set(self.sizes[a]) & set(self.sizes[b]))
         if not found:
-            raise UserError(f"{self.names[a]} and {self.names[b]} have no pool size in common")
+            raise UserError(
+                f"{self.names[a]} and {self.names[b]} have no pool size in common, or one of them"
+                " is not finished"
+            )
         return found
 
     def check_size(self, size: int) -> None:

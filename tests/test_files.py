@@ -164,3 +164,8 @@ def test_a_manifest_with_a_label_that_is_a_path_is_refused(tmp_path: Path, label
         export_trec(out, None, deep)
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_its_draft() -> None:
+    with pytest.raises(OSError, match=r"'/proc/no\.txt'"):
+        write_atomically(Path("/proc/no.txt"), "")

@@ -53,12 +53,16 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     _remove_drafts(path)
     while True:
         draft = _draft(path)
-        with suppress(FileExistsError):
+        try:
             # What lies there, such as a link to another file, is never written to.
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
-            if _locked(draft, handle):
-                break
-            os.close(handle)
+        except FileExistsError:
+            continue
+        except OSError as error:  # the user knows `path`, not the draft
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        if _locked(draft, handle):
+            break
+        os.close(handle)
     try:
         with open(handle, "wb") as stream:
             yield stream
