@@ -19,7 +19,7 @@ from analysis.metric_option import MetricNames, one_metric
 from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
 from analysis.ranked_pools import RankedPool, material_of, ranked_pools
-from analysis.row_options import OfLabel
+from analysis.row_options import OfLabel, SweepRuns
 from analysis.rows import SweepRow
 from analysis.runs import Run, names_apart, read_run
 from analysis.statistics import Bootstrap, Interval
@@ -344,9 +344,7 @@ def remarks_on(found: Breakdown) -> list[str]:
     ),
 )
 def breakdown_command(
-    runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
-    ],
+    runs: SweepRuns,
     by: Annotated[
         str,
         typer.Option(

@@ -117,7 +117,7 @@ def main_command(
         tuple[str, ...],
         typer.Argument(
             metavar="RUN[:LABEL]",
-            help="The sides, two or more. A run alone stands for all of its retrievers.",
+            help="The sides, two or more. A run without a label means all of its retrievers.",
         ),
     ],
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],

@@ -26,6 +26,7 @@ from analysis.pictures import (
     write_title,
 )
 from analysis.published import CAPTION, chosen_published
+from analysis.row_options import PublishedNames, SweepRuns
 from analysis.runs import Run, names_apart, read_run
 from analysis.summary import Cell, SweepSummary
 from analysis.tables import title
@@ -386,20 +387,13 @@ def draw_run(path: Path, ks: Sequence[int], summary: SweepSummary | None = None)
     )
 )
 def curves(
-    runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
-    ],
+    runs: SweepRuns,
     figure: FigureOptions,
     ks: Ks = (1,),
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Picture to write: .png, .pdf or .svg.")
     ] = Path("curve.png"),
-    published: Annotated[
-        str,
-        typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
-        ),
-    ] = "none",
+    published: PublishedNames = "none",
     overwrite: Overwrite = False,
 ) -> None:
     """Draw recall against the number of distractors.

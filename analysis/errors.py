@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from analysis.groups import Where
-from analysis.row_options import AllowCode, Limit, OfLabel, RowOptions, known_labels
+from analysis.row_options import AllowCode, Limit, OfLabel, RowOptions, SweepRun, known_labels
 from indexes.options import Store
 from recallbed.chat_models.session import ChatOptions
 from recallbed.errors import UserError
@@ -161,7 +161,7 @@ def _agreement(
     )
 )
 def errors(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")],
+    run: SweepRun,
     retriever: OfLabel = (),
     miss_kind: Annotated[
         tuple[str, ...],

@@ -29,6 +29,12 @@ def parse_inches(option: str, text: str) -> _Size:
     return float(found[1]), float(found[2])
 
 
+Names = Annotated[
+    tuple[str, ...],
+    typer.Option(metavar="LABEL=TEXT", help="Name of a label. May be repeated."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class FigureOptions:
     """How a picture looks. `size` is (width, height) in inches, None for that of the style.
@@ -49,10 +55,7 @@ class FigureOptions:
     ] = None
     no_bands: Annotated[bool, typer.Option(help="Draw no intervals.")] = False
     logy: Annotated[bool, typer.Option(help="Logarithmic vertical axis.")] = False
-    names: Annotated[
-        tuple[str, ...],
-        typer.Option(metavar="LABEL=TEXT", help="Name of a label. May be repeated."),
-    ] = ()
+    names: Names = ()
     style: Annotated[
         Literal["screen", "paper"],
         typer.Option(help="paper: one column wide, 8 points, readable in grey, no title."),

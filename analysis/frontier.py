@@ -17,6 +17,7 @@ from analysis.curves import scored_cells
 from analysis.figure_options import FigureOptions
 from analysis.metrics import Metric, Recall
 from analysis.pictures import check_out
+from analysis.row_options import SweepRuns
 from analysis.rows import SweepRow
 from analysis.runs import Run, read_run, seconds_per_row
 from analysis.tables import title
@@ -271,9 +272,7 @@ def drawn(
     )
 )
 def command(
-    runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
-    ],
+    runs: SweepRuns,
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     figure: FigureOptions,
     ks: Ks = (1,),

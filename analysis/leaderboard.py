@@ -267,7 +267,7 @@ def _standing(run: Run, folder: str, label: str, metric: Metric, size: int, area
         for cell in cells
         if (one := cell.estimates.get(metric))
     }
-    # An area stands for all sizes: what is missing at any of them is missing in it.
+    # An area covers all sizes: what is missing at any of them is missing in it.
     counted = [cell for cell in cells if area or cell.distractors == size]
     rows = run.rows_of_a_cell * (len({row.distractors for row in run.rows}) if area else 1)
     return Standing(

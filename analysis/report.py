@@ -27,6 +27,7 @@ from analysis.report_data import (
 )
 from analysis.report_html import html_page, plotly_source
 from analysis.report_queries import add_queries, page_groupings
+from analysis.row_options import PublishedNames, SweepRuns
 from analysis.runs import Run, read_run
 from recallbed.corpus.options import Data
 from recallbed.errors import UserError
@@ -99,9 +100,7 @@ def _audit(run: Run, data: Path | None) -> dict[str, Any]:
     )
 )
 def command(
-    runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
-    ],
+    runs: SweepRuns,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")] = Path("report.html"),
     data: Data = None,
     ks: Ks = (1, 5, 10),
@@ -117,12 +116,7 @@ def command(
     audit: Annotated[
         bool, typer.Option("--audit", help="Audit the data, too; it takes longer.")
     ] = False,
-    published: Annotated[
-        str,
-        typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
-        ),
-    ] = "none",
+    published: PublishedNames = "none",
     overwrite: Overwrite = False,
 ) -> None:
     """Write what runs show as one page that needs no network.

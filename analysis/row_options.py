@@ -1,20 +1,31 @@
-"""Options that choose rows of a finished sweep."""
+"""Options of commands that read finished sweeps: which runs, which of their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from recallbed.corpus.options import Data
+from recallbed.corpus.options import Data, Sizes
 from recallbed.errors import UserError
 from recallbed.harness.options import Ks, numbers, only_one
 
 if TYPE_CHECKING:
     from analysis.runs import Run
 
+SweepRun = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")]
+SweepRuns = Annotated[
+    tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
+]
+PublishedNames = Annotated[
+    str,
+    typer.Option(
+        metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
+    ),
+]
 OfLabel = Annotated[
     tuple[str, ...],
     typer.Option(
@@ -43,16 +54,7 @@ class RowOptions:
     """Which rows of a sweep are read, as they were typed. None is what the run has."""
 
     PANEL: ClassVar[str] = "Rows"
-    distractors: Annotated[
-        tuple[int, ...] | None,
-        typer.Option(
-            "--distractors",
-            "--size",
-            metavar="N,...",
-            help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
-        ),
-        numbers(),
-    ] = None
+    distractors: Sizes = None
     pool_seeds: Annotated[
         tuple[int, ...] | None,
         typer.Option(

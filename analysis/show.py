@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analysis.groups import Where
-from analysis.row_options import Limit, OfLabel, RowOptions, known_labels, one_label
+from analysis.row_options import Limit, OfLabel, RowOptions, SweepRun, known_labels, one_label
 from recallbed.errors import UserError
 from recallbed.harness.app import App
 from recallbed.harness.options import AsJson
@@ -136,7 +135,7 @@ def _filter(
     )
 )
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a sweep.")],
+    run: SweepRun,
     query: Annotated[
         str | None,
         typer.Option(metavar="ID", help="The query with this id.", rich_help_panel="Rows"),

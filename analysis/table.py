@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from analysis.figure_options import Names
 from analysis.metric_option import Area, MetricNames, named_metrics
 from analysis.metrics import Recall
 from analysis.published import chosen_published
-from analysis.row_options import OfLabel
+from analysis.row_options import OfLabel, PublishedNames, SweepRuns
 from analysis.runs import read_run
 from recallbed.corpus.options import PoolOptions
 from recallbed.harness.app import App
@@ -39,9 +40,7 @@ _ENDINGS: dict[str, Format] = {
     )
 )
 def table(
-    runs: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="RUN", help="Run folders of a sweep.")
-    ],
+    runs: SweepRuns,
     pools: Annotated[PoolOptions, Without("pools", "pool_seeds")],
     metric: MetricNames = (),
     retriever: OfLabel = (),
@@ -50,16 +49,8 @@ def table(
     no_significance: Annotated[
         bool, typer.Option(help="Compare nothing: for runs on other queries or pools.")
     ] = False,
-    published: Annotated[
-        str,
-        typer.Option(
-            metavar="none|baselines|all|NAME,...", help="Published reference figures to show."
-        ),
-    ] = "none",
-    names: Annotated[
-        tuple[str, ...],
-        typer.Option(metavar="LABEL=TEXT", help="Name of a label. May be repeated."),
-    ] = (),
+    published: PublishedNames = "none",
+    names: Names = (),
     format_: Annotated[
         Format | None,
         typer.Option("--format", help="Default: by the ending of --out, else text."),

@@ -27,6 +27,19 @@ OtherSplit = Annotated[str | None, _split]
 """A split that something else gives by default."""
 
 
+Sizes = Annotated[
+    tuple[int, ...] | None,
+    typer.Option(
+        "--distractors",
+        "--size",
+        metavar="N,...",
+        help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
+    ),
+    numbers(),
+]
+"""Ascending and without repeats."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataOptions:
     """Which rows of which data. `data` None is the embedded sample."""
@@ -62,16 +75,7 @@ class PoolOptions:
         ),
         numbers(0),
     ] = (0,)
-    distractors: Annotated[
-        tuple[int, ...] | None,
-        typer.Option(
-            "--distractors",
-            "--size",
-            metavar="N,...",
-            help="Distractors per pool. Default: 100,300,500,700,1000, or as stated above.",
-        ),
-        numbers(),
-    ] = None
+    distractors: Sizes = None
 
     @property
     def pool_seed(self) -> int:
