@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from analysis.groups import Where
-from analysis.row_options import AllowCode, Limit, OfLabel, RowOptions, SweepRun, known_labels
+from analysis.row_options import Limit, OfLabel, RowOptions, SweepRun, known_labels
 from indexes.options import Store
 from recallbed.chat_models.session import ChatOptions
 from recallbed.errors import UserError
 from recallbed.harness.app import App
 from recallbed.harness.files import refuse_output, write_atomically
-from recallbed.harness.options import Without
+from recallbed.harness.options import AllowCode, Without
 from recallbed.harness.run_options import Overwrite
 from recallbed.harness.terminal import note, one_line, say, say_json
 from recallbed.harness.text_table import terminal_width

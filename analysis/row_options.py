@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from recallbed.corpus.options import Data, Sizes
+from recallbed.corpus.options import Data, OtherPoolSeeds, Sizes
 from recallbed.errors import UserError
-from recallbed.harness.options import Ks, numbers, only_one
+from recallbed.harness.options import Ks, only_one
 
 if TYPE_CHECKING:
     from analysis.runs import Run
@@ -39,14 +39,6 @@ Limit = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Most queries shown.", rich_help_panel="Rows"),
 ]
-AllowCode = Annotated[
-    bool,
-    typer.Option(
-        help="Let a file (--set @FILE, or that of a run) name package.module:Class, whose code is"
-        " run.",
-        rich_help_panel="Retrievers",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +47,7 @@ class RowOptions:
 
     PANEL: ClassVar[str] = "Rows"
     distractors: Sizes = None
-    pool_seeds: Annotated[
-        tuple[int, ...] | None,
-        typer.Option(
-            "--pool-seeds",
-            "--pool-seed",
-            metavar="N,...",
-            help="Seeds of the pools; several are averaged.",
-        ),
-        numbers(0),
-    ] = None
+    pool_seeds: OtherPoolSeeds = None
     ks: Ks = (1,)
     data: Data = None
 

@@ -13,7 +13,7 @@ import typer
 from indexes.options import Store
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration, parse_configurations
-from recallbed.harness.options import Parsed, parse_size
+from recallbed.harness.options import AllowCode, Parsed, parse_size
 
 if TYPE_CHECKING:
     from recallbed.chat_models import ChatModel
@@ -44,13 +44,7 @@ class RetrieverOptions:
             help="A retriever's setting, or @FILE for a file of settings. May be repeated.",
         ),
     ] = ()
-    allow_code: Annotated[
-        bool,
-        typer.Option(
-            help="Let a file (--set @FILE, or that of a run) name package.module:Class, whose code"
-            " is run."
-        ),
-    ] = False
+    allow_code: AllowCode = False
     store: Store = None
     max_memory: Annotated[
         int | None,

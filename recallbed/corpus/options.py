@@ -38,6 +38,15 @@ Sizes = Annotated[
     numbers(),
 ]
 """Ascending and without repeats."""
+_pool_seeds = typer.Option(
+    "--pool-seeds",
+    "--pool-seed",
+    metavar="N,...",
+    help="Seeds of the pools; several are averaged.",
+)
+PoolSeeds = Annotated[tuple[int, ...], _pool_seeds, numbers(0)]
+OtherPoolSeeds = Annotated[tuple[int, ...] | None, _pool_seeds, numbers(0)]
+"""Seeds that something else gives by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +74,7 @@ class PoolOptions:
         Strategy | None,
         typer.Option(help="How pools are built. Default: nested; released for a file of your own."),
     ] = None
-    pool_seeds: Annotated[
-        tuple[int, ...],
-        typer.Option(
-            "--pool-seeds",
-            "--pool-seed",
-            metavar="N,...",
-            help="Seeds of the pools; several are averaged.",
-        ),
-        numbers(0),
-    ] = (0,)
+    pool_seeds: PoolSeeds = (0,)
     distractors: Sizes = None
 
     @property

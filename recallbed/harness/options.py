@@ -24,6 +24,14 @@ from typer.models import OptionInfo, ParameterInfo
 
 from recallbed.errors import UserError
 
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        help="Let a file (--set @FILE, or that of a run) name package.module:Class, whose code is"
+        " run.",
+        rich_help_panel="Retrievers",
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Options")
 ]
