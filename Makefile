@@ -1,7 +1,7 @@
 # Each command sets up all that it needs, in a virtual environment inside this folder.
 PYTHON ?= python3
 VENV ?= .venv
-PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4
+PACKAGES = analysis indexes judges memory_scoring memory_systems recallbed retrievers task1 task2 task3 task4 training
 PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: sweep test test-large test-browser test-docs quick cover lint curve report-pictures docs \

@@ -31,7 +31,7 @@ from tests.scripted_server import Call, scripted_server
 
 SERVER = "http://127.0.0.1:8000/v1"
 PACKAGES = {"analysis", "indexes", "judges", "memory_scoring", "memory_systems", "recallbed"}
-PACKAGES |= {"retrievers", "task1", "task2", "task3", "task4"}
+PACKAGES |= {"retrievers", "task1", "task2", "task3", "task4", "training"}
 OTHER_PROGRAMS = {".", "cat", "cp", "head", "llama-server", "ollama", "pip", "pytest", "vllm"}
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>slow|not run): (?P<reason>.+?) -->\n+)?"

@@ -17,6 +17,7 @@ PACKAGES = (
     "task2",
     "task3",
     "task4",
+    "training",
 )
 
 # Both extractive systems copy from the input; their class paths are in fingerprints.
