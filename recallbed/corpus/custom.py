@@ -100,7 +100,9 @@ def _row(value: dict[str, Any], fields: Fields) -> Task3Row:
     name = value.get("id")
     if not isinstance(name, int) or isinstance(name, bool):
         name = fields.optional_text(value, "id")
-    name = str(fields.line) if name in (None, "") else str(name)
+    given = None if name in (None, "") else str(name)
+    name = str(fields.line) if given is None else given
+    session = fields.optional_text(value, "session") or None
     memories = [
         _memory(member, where, fields) for where, member in fields.objects(value, "memories")
     ]
@@ -109,7 +111,7 @@ def _row(value: dict[str, Any], fields: Fields) -> Task3Row:
     golds = _golds(value, len(memories), fields)
     return Task3Row(
         benchmark_id=name,
-        session_id=fields.optional_text(value, "session") or name,
+        session_id=session or name,
         query=fields.text(value, "query"),
         candidates=tuple(memories),
         memory_ids=tuple(map(str, range(len(memories)))),
@@ -117,6 +119,7 @@ def _row(value: dict[str, Any], fields: Fields) -> Task3Row:
         gold=golds[0] if golds else None,
         more_golds=golds[1:],
         fields=fields.json(further),
+        unnamed=given is None and session is None,
     )
 
 

@@ -113,7 +113,8 @@ class Task3Row:
     release has one gold a query; a user's own data may have several, the others in `more_golds`.
     `memory_ids` is parallel to `candidates`; it stays with the loader, for writing predictions.
     `fields` holds the further fields of a user's own row, such as `category`, by which results may
-    be grouped; no retriever sees them.
+    be grouped; no retriever sees them. `unnamed` rows have their line's number for an id, as their
+    file gives them neither an id nor a session.
     """
 
     benchmark_id: str
@@ -125,6 +126,7 @@ class Task3Row:
     gold: int | None = None
     more_golds: tuple[int, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    unnamed: bool = field(default=False, compare=False)
 
     @property
     def golds(self) -> tuple[int, ...]:

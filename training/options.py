@@ -1,0 +1,113 @@
+"""Options that the commands of training share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from indexes.options import Store
+from recallbed.corpus.options import Data, PoolSeeds, Sizes, Split
+from recallbed.errors import UserError
+from recallbed.harness.options import Seed
+from recallbed.harness.run_options import Overwrite
+from training.examples import KINDS, Kind
+
+if TYPE_CHECKING:
+    from training.examples import TrainingData
+
+Epochs = Annotated[
+    int,
+    typer.Option(min=1, help="Passes over the examples.", rich_help_panel="Training"),
+]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What is learned from, how it is tested, and the folder of the result.
+
+    `folds` None trains one model on all sessions; a number trains one for each fold, on the
+    sessions outside it, and measures each on the sessions inside.
+    """
+
+    PANEL: ClassVar[str] = "Training"
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the trained model.")]
+    data: Data = None
+    split: Split = "dev"
+    kinds: Annotated[
+        tuple[Kind, ...],
+        typer.Option(
+            "--examples",
+            help="Kind of examples; may be repeated. Default: all that the data has.",
+        ),
+    ] = KINDS
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Train a model for each of N folds of the sessions, and measure each on its fold.",
+        ),
+    ] = None
+    seed: Seed = 0
+    distractors: Sizes = None
+    pool_seeds: PoolSeeds = (0, 1, 2)
+    resume: Annotated[bool, typer.Option(help="Resume the training in --out.")] = False
+    overwrite: Overwrite = False
+    store: Store = None
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise UserError("--overwrite excludes --resume")
+
+    def read(self) -> TrainingData:
+        """Return the data. Raises UserError and DataError as `read_training_data` does."""
+        from training.examples import read_training_data
+
+        return read_training_data(self.data, self.split, self.kinds)
+
+    def store_path(self) -> Path | None:
+        """Return the embedding store's file; None for none."""
+        from indexes.embedding_store import choose_store
+
+        return choose_store(self.store)
+
+
+@contextmanager
+def whole_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield a draft that becomes the folder `out` at the end; after an error `out` is as it was.
+
+    Raises UserError if `out` exists and may not be replaced.
+    """
+    import shutil
+
+    from recallbed.harness.files import drafted_folder
+
+    refuse_folder(out, overwrite)
+    with drafted_folder(out) as draft:
+        yield draft
+        if out.exists():
+            old = out.with_name(f".{out.name}.old")
+            shutil.rmtree(old, ignore_errors=True)
+            out.rename(old)
+            draft.rename(out)
+            shutil.rmtree(old)
+        else:
+            draft.rename(out)
+
+
+def refuse_folder(out: Path, overwrite: bool) -> None:
+    """Raise UserError if a folder cannot be written, before any work is done for it."""
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: there is no folder {out.parent}. Make it first")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is not a folder. Give another --out")
+    if out.exists() and any(out.iterdir()):
+        if not overwrite:
+            raise UserError(f"{out}: already exists. Pass another --out or --overwrite")
+        known = ("training_card.json", "crossvalidation.json")
+        if not any((out / name).is_file() for name in known):
+            raise UserError(f"{out}: holds no trained model, so it is not replaced. Give another")
