@@ -91,15 +91,22 @@ def material_of(run: Run, data: Path | None) -> Material:
             f"{run.path}: was made on other data than the sample. Pass the --data of the sweep"
         )
     own = data is not None and is_custom(data)
+    left_out = frozenset(run.manifest.get("left_out", ()))
     material = gather(
         data,
         made_on["split"],
         pools["strategy"],
         None if own and pools["strategy"] == "released" else pools["distractors"],
         pools["seeds"],
-        made_on["queries"],
+        made_on["queries"] + len(left_out),
     )
-    found = difference({"data": made_on, "pools": pools}, material.fingerprint())
+    rows = material.pools.rows
+    kept = [i for i, row in enumerate(rows) if row.benchmark_id not in left_out]
+    if len(kept) + len(left_out) == len(rows):
+        material = material.only(kept)
+    prints = run.manifest["fingerprint"]
+    unseen = {"unseen": prints["unseen"]} if "unseen" in prints else {}
+    found = difference({"data": made_on, "pools": pools, **unseen}, material.fingerprint())
     if found:
         raise UserError(
             f"{run.path}: was made on other data ({found}). Pass the --data of the sweep"

@@ -169,6 +169,8 @@ def _fields(manifest: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     sizes = manifest.get("pool_sizes", {})
     yield "pool_sizes", isinstance(sizes, dict)
     yield "abstentions", is_count(manifest.get("abstentions", 0))
+    left_out = manifest.get("left_out", [])
+    yield "left_out", isinstance(left_out, list) and all(isinstance(q, str) for q in left_out)
     duplicates = manifest["duplicate_queries"]
     for name, by_pool in (("duplicate_queries", duplicates), ("pool_sizes", sizes)):
         for counts in by_pool.values():

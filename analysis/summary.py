@@ -201,6 +201,7 @@ def summarise(
         **{key: manifest[key] for key in ("notes", "repaired", "pools_with_repeated_ids")},
         "fitted_on_these_rows": manifest.get("fitted_on_these_rows", []),
         "abstentions": manifest.get("abstentions", 0),
+        **({"left_out": len(manifest["left_out"])} if manifest.get("left_out") else {}),
         **({"chat_models": manifest["chat_models"]} if "chat_models" in manifest else {}),
     }
     return SweepSummary(

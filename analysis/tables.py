@@ -125,6 +125,10 @@ def remarks(summary: SweepSummary) -> list[str]:
         lines.append("worst-best: recall with the gold last or first among its ties")
     for label in summary.facts["fitted_on_these_rows"]:
         lines.append(f"{label}: settings were fitted on these rows: not an estimate for other rows")
+    if left_out := summary.facts.get("left_out"):
+        lines.append(
+            f"--unseen: {left_out} queries left out, as a retriever was trained on their sessions"
+        )
     lines += _cell_remarks(summary)
     for label, notes in summary.facts["notes"].items():
         for what in ("queries", "memories"):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -42,9 +42,20 @@ from recallbed.harness.plan import Plan, print_plans
 from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
 from recallbed.harness.terminal import note, say, say_json
 from retrievers.registry import build_retrievers, describe_retriever
+from retrievers.unseen import unseen_rows
 
 JSON = Any
-R = TypeVar("R")
+
+
+class SessionRow(Protocol):
+    """A row of a task, which belongs to a session."""
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+
+
+R = TypeVar("R", bound=SessionRow)
 STORE = "memory.sqlite"
 
 
@@ -73,7 +84,8 @@ class Task(Generic[R]):
 class TaskRun(ItemExperiment, Generic[R]):
     """The rows of `task`, each processed by a new instance of the memory system of `options`.
 
-    Raises UserError for a system, a retriever or a setting that cannot be built.
+    Raises UserError for a system, a retriever or a setting that cannot be built, and for rows of
+    sessions that the retriever was trained on, which --unseen leaves out.
     """
 
     measured = "rows could be done"
@@ -96,6 +108,7 @@ class TaskRun(ItemExperiment, Generic[R]):
         run = options.retrievers.context(options.seed, chats=self._model)
         self._configuration = next(c for c in configurations if c.label == self._label)
         self.retriever = build_retrievers(configurations, run)[self._label]
+        self._keep_unseen(options.retrievers.unseen)
         self._context = SystemContext(self.retriever, self.chat, None, options.seed)
         system = self._system()  # so that a wrong setting ends the run before it starts
         system.close()
@@ -109,6 +122,17 @@ class TaskRun(ItemExperiment, Generic[R]):
         self.libraries = {"numpy", *system.libraries, *self.retriever.libraries}
         self.libraries |= {*self.chat.libraries} if self.chat else set()
         self.seed = options.seed
+
+    def _keep_unseen(self, leave_out: bool) -> None:
+        """Leave out the rows of sessions that the retriever was trained on."""
+        names = list(self.task.rows)
+        sessions = [("", self.task.rows[name].session_id) for name in names]
+        kept = unseen_rows([(self._label, self.retriever)], sessions, leave_out)
+        if len(kept) == len(names):
+            return
+        rows = {names[i]: self.task.rows[names[i]] for i in kept}
+        unseen = {"left_out": len(names) - len(kept), "rows": list(rows)}
+        self.task = replace(self.task, rows=rows, data={**self.task.data, "unseen": unseen})
 
     def _model(self, name: str) -> ChatModel:
         self._models[name] = self.chats(name)

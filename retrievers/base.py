@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
-from functools import wraps
+from functools import lru_cache, wraps
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from recallbed.chat_models.base import NOTHING_USED, Usage
 from recallbed.corpus.records import Memory
+from recallbed.corpus.sessions import session_digest
 from recallbed.errors import UserError
 from recallbed.harness.failures import cause_of
 from recallbed.harness.typed_settings import parameters
@@ -103,6 +104,8 @@ class Retriever(ABC):
     """Distributions whose version can change a score; recorded in the run's fingerprint."""
     fitted_on: tuple[str, ...] = ()
     """Hashes of the rows (`Task3File.sha256`) that some of its settings were fitted on."""
+    trained_on: tuple[str, ...] = ()
+    """Digests (`session_digest`) of the sessions whose rows its weights were learned from."""
     _configured: Mapping[str, JSON] = {}
     _arguments: Mapping[str, Any] | None = None
     """Of its constructor, by name; None for an instance that was assembled otherwise."""
@@ -218,6 +221,14 @@ class Retriever(ABC):
         """Return the weight factor of fusion for this query, 0 to 1: how well it is read."""
         return 1.0
 
+    def saw(self, query: str, session: str) -> bool:
+        """Return whether its weights were learned from this session, so that it knows the answer.
+
+        `session` is named as `corpus.sessions.session_key` does. A fusion or a reranker saw what a
+        retriever below it saw.
+        """
+        return session_digest(session) in _as_set(self.trained_on)
+
     def settings(self) -> Mapping[str, JSON]:
         """Return all that can change a score. By default the settings it was built with."""
         return dict(self._configured)
@@ -303,6 +314,11 @@ def checked_result(result: Any, size: int) -> Scored | NotScored:
         return Scored(scores, matched, first, shown, usage, repairs, depth)
     except Exception as error:
         return _not_scored(error, ValueError)
+
+
+@lru_cache(maxsize=64)
+def _as_set(digests: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(digests)
 
 
 def _not_scored(error: Exception, explained: type[Exception] = RetrieverError) -> NotScored:

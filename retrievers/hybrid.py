@@ -137,6 +137,10 @@ class Hybrid(BatchRetriever):
         return max(one.trust(query) for one in self.legs)
 
     @override
+    def saw(self, query: str, session: str) -> bool:
+        return super().saw(query, session) or any(one.saw(query, session) for one in self.legs)
+
+    @override
     def score_batch(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:

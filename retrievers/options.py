@@ -54,6 +54,12 @@ class RetrieverOptions:
         ),
         Parsed(parse_size),
     ] = None
+    unseen: Annotated[
+        bool,
+        typer.Option(
+            "--unseen", help="Leave out the rows of sessions that a retriever was trained on."
+        ),
+    ] = False
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:

@@ -60,7 +60,7 @@ def leg_finder(
         if name not in built:
             path.append(name)
             configuration = by_label.get(name) or Configuration(name, name, {})
-            built[name] = _build(configuration, replace(run, leg=leg_of(configuration)))
+            built[name] = build_with(configuration, replace(run, leg=leg_of(configuration)))
             path.pop()
         return built[name]
 
@@ -98,7 +98,11 @@ def build_retriever(configuration: Configuration, run: RunContext) -> Retriever:
     return build_retrievers([configuration], run)[configuration.label]
 
 
-def _build(configuration: Configuration, run: RunContext) -> Retriever:
+def build_with(configuration: Configuration, run: RunContext) -> Retriever:
+    """Return an instance that takes its legs from `run.leg`, for a retriever that is made of it.
+
+    Raises UserError as `leg_finder` does.
+    """
     given = configuration.instance if isinstance(configuration, GivenInstance) else None
     cls = RETRIEVERS.find(configuration.name) if given is None else type(given)
     takes_nothing = cls.from_run.__func__ is Retriever.from_run.__func__  # type: ignore[attr-defined]

@@ -107,7 +107,10 @@ def _localisations(
     if not options.retriever:
         return []
     from retrievers.registry import build_retrievers
+    from retrievers.unseen import unseen_rows
 
     built = build_retrievers(options.configurations, options.context(seed))
-    rows = sessions.rows.values()
+    every = list(sessions.rows.values())
+    asked = [("", row.session_id) for row in every]
+    rows = [every[i] for i in unseen_rows(built.items(), asked, options.unseen)]
     return [localisation(rows, label, one, seed) for label, one in built.items()]

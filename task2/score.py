@@ -37,8 +37,8 @@ def score(options: ScoreOptions, retrievers: RetrieverOptions) -> None:
     from recallbed.errors import UserError
     from task2.report import update_report
 
-    if retrievers.setting and not retrievers.retriever:
-        raise UserError("--set needs a --retriever")
+    if (retrievers.setting or retrievers.unseen) and not retrievers.retriever:
+        raise UserError("--set and --unseen need a --retriever")
     sessions = _read(options)
     print_scores(options, sessions, lambda: update_report(sessions, options, retrievers))
 

@@ -31,6 +31,7 @@ from recallbed.harness.run_folder import PREDICTIONS, RunFolder, encode_row
 from retrievers.base import NotScored, Retriever, RetrieverError
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.prompt_reranker import ShortlistPrompt
+from retrievers.unseen import only_unseen
 from task3.options import AnswerConfig
 
 PROMPT = "answer.v1"
@@ -93,6 +94,9 @@ class Answering(ItemExperiment):
         self.chosen = asked.chosen if asked.retriever else None
         self.depth = config.depth or DEPTH
         self.retriever: Retriever | None = self.retrievers.get(self.chosen or "")
+        if self.retriever is not None:
+            used = [(self.chosen or "", self.retriever)]
+            self.material = only_unseen(self.material, used, asked.unseen)
         self.chat = self._named(config.model)
         self._alone = threading.Lock()  # a retriever need not serve two threads at once
         self._prepared = False

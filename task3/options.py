@@ -65,8 +65,8 @@ class AnswerConfig:
 
     def __post_init__(self) -> None:
         one = self.retrievers
-        if not one.retriever and (one.setting or one.label or self.depth):
-            raise UserError("--set, --label and --depth need a --retriever")
+        if not one.retriever and (one.setting or one.label or one.unseen or self.depth):
+            raise UserError("--set, --label, --unseen and --depth need a --retriever")
 
     @property
     def model(self) -> str:

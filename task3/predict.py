@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +46,8 @@ def predict(
     """Write a retriever's choices as official predictions.
 
     One row {benchmark_id, answer, reason, selected_memory_id} per query of a released pool, in
-    file order. Without --distractors the smallest released pool is used.
+    file order. Without --distractors the smallest released pool is used. Queries of sessions that
+    the retriever was trained on are refused, or left out with --unseen.
     """
     import gzip
 
@@ -58,6 +59,7 @@ def predict(
     from recallbed.harness.run_folder import encode_row
     from recallbed.harness.terminal import note
     from retrievers.registry import build_retrievers
+    from retrievers.unseen import asked_of, unseen_rows
     from task3.released import load_released
 
     label = retrievers.chosen
@@ -66,6 +68,8 @@ def predict(
     with open_chats(chat) as chats:
         run = retrievers.context(seed, bank_of(file.rows), chats)
         retriever = build_retrievers(retrievers.configurations, run)[label]
+        kept = unseen_rows([(label, retriever)], asked_of(file.rows), retrievers.unseen)
+        file = replace(file, rows=tuple(file.rows[i] for i in kept))
         try:
             answers = answer_all(label, retriever, file, seed)
         except MemoryError as error:

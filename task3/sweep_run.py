@@ -24,6 +24,7 @@ from recallbed.harness.run_folder import RunFolder
 from retrievers.base import Retriever
 from retrievers.registry import build_retrievers, describe_retriever
 from retrievers.rerank.base import Reranker
+from retrievers.unseen import only_unseen
 from task3.options import SweepConfig
 from task3.order_check import check_order
 from task3.pool_scoring import PoolKey, ScoredPool, Scorer, chat_models_of, run_tasks
@@ -50,7 +51,8 @@ def plan_sweep(config: SweepConfig) -> Mapping[str, Plan]:
 def open_sweep(config: SweepConfig, chats: Chats) -> Sweep:
     """Load the data and build the retrievers of a sweep.
 
-    Raises UserError if a reranker's depth is too small to change any figure.
+    Raises UserError if a reranker's depth is too small to change any figure, and for retrievers
+    that were trained on the rows.
     """
     material = gather(
         config.data.data,
@@ -69,6 +71,7 @@ def open_sweep(config: SweepConfig, chats: Chats) -> Sweep:
                 f"{label}: reranking the first {depth} cannot change R@{min(config.ks)} or beyond."
                 f" Set a larger {label}.depth, or a --k below {depth}"
             )
+    material = only_unseen(material, retrievers.items(), config.retrievers.unseen)
     return Sweep(config, material, retrievers, chats)
 
 

@@ -45,7 +45,9 @@ def tune_command(
     from recallbed.harness.files import refuse_output
     from recallbed.harness.plan import checked_plans, print_plans
     from recallbed.harness.terminal import say
-    from task3.tuning import parse_grid, tune
+    from retrievers.registry import build_retrievers
+    from retrievers.unseen import only_unseen
+    from task3.tuning import configured, parse_grid, tune
 
     retrievers, pools, k = options.retrievers, options.pools, only_one("--k", options.ks)
     configurations, label = retrievers.configurations, retrievers.chosen
@@ -57,6 +59,11 @@ def tune_command(
     )
     with open_chats(options.chat) as chats:
         run = retrievers.context(options.seed, material.data.bank, chats)
+        built = (
+            (label, build_retrievers(configured(configurations, one), run)[label])
+            for one in candidates
+        )
+        material = only_unseen(material, built, retrievers.unseen)
         found = tune(
             *(material, run, configurations, label, candidates),
             *(options.folds, options.objective, k),

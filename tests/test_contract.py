@@ -18,17 +18,18 @@ from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import Configuration
 from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored, build_retriever
 from retrievers.explanation import TermWeights, TextExplanation
+from retrievers.folds import Folds
 from retrievers.overlap import Overlap
 from retrievers.rerank import Reranker
 from retrievers.testing import POOL, RetrieverContract
 from tests.kit import python
 
-# Rerankers need a model, and have contract tests of their own over real ones.
+# Rerankers need a model and folds a folder; they have contract tests of their own.
 OURS = [
     name
     for name in RETRIEVERS.names()
     if RETRIEVERS.find(name).__module__.startswith("retrievers.")
-    and not issubclass(RETRIEVERS.find(name), Reranker)
+    and not issubclass(RETRIEVERS.find(name), Reranker | Folds)
 ]
 BY_CHANCE = {"constant", "random"}
 CHECKS = [name for name in vars(RetrieverContract) if name.startswith("test_")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,30 @@ SIZES = (100, 300, 500, 700, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Pools of known origin. `sizes` and `seeds` are those that the pools were built for."""
+    """Pools of known origin. `sizes` and `seeds` are those that the pools were built for.
+
+    `left_out` are the ids of the rows that no pool was built for, as a retriever was trained on
+    their sessions. Their memories are still distractors of the others.
+    """
 
     data: Dataset
     strategy: Strategy
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     pools: PoolSet
+    left_out: tuple[str, ...] = ()
+
+    def only(self, kept: Sequence[int]) -> Material:
+        """Return the same for the rows of these numbers, in ascending order; itself for all."""
+        rows = self.pools.rows
+        if len(kept) == len(rows):
+            return self
+        left_out = {row.benchmark_id for row in rows} - {rows[i].benchmark_id for i in kept}
+        out = tuple(sorted({*self.left_out, *left_out}))
+        return replace(self, pools=self.pools.only(kept), left_out=out)
 
     def fingerprint(self) -> dict[str, Any]:
-        """The fields `data` and `pools` of a run's fingerprint."""
+        """The fields `data` and `pools` of a run's fingerprint; `unseen` if rows are left out."""
         data = self.data
         return {
             "data": {
@@ -46,6 +62,14 @@ class Material:
                 "bank_size": len(data.bank),
                 "own_memories_known": data.own_known,
             },
+            **({"unseen": self._unseen()} if self.left_out else {}),
+        }
+
+    def _unseen(self) -> dict[str, Any]:
+        ids = json.dumps(self.left_out, ensure_ascii=False).encode()
+        return {
+            "left_out": len(self.left_out),
+            "sha256": hashlib.sha256(ids).hexdigest(),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -61,6 +85,7 @@ class Material:
             "duplicate_queries": _duplicate_queries(self.pools),
             "pool_sizes": _pool_sizes(self.pools),
             "abstentions": len(self.data.abstentions),
+            **({"left_out": list(self.left_out)} if self.left_out else {}),
         }
 
 

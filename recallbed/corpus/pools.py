@@ -55,6 +55,11 @@ class PoolSet:
         memories = self.memories
         return [memories[i] for i in pool.members]
 
+    def only(self, kept: Sequence[int]) -> PoolSet:
+        """The pools of the rows of these numbers, as if the others had never been built."""
+        pools = {at: [members[i] for i in kept] for at, members in self.pools.items()}
+        return _shuffled(PoolSet(tuple(self.rows[i] for i in kept), self.memories, pools))
+
 
 def build_pools(
     data: Dataset,

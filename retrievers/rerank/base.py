@@ -143,6 +143,12 @@ class Reranker(BatchRetriever):
         return 1.0 if self.first_stage_name == NO_FIRST_STAGE else self.first_stage.trust(query)
 
     @override
+    def saw(self, query: str, session: str) -> bool:
+        alone = self.first_stage_name == NO_FIRST_STAGE
+        below = not alone and self.first_stage.saw(query, session)
+        return below or super().saw(query, session)
+
+    @override
     def score_batch(
         self, queries: Sequence[str], pools: Sequence[Sequence[Memory]]
     ) -> list[Scored | RetrieverError]:
