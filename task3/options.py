@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import typer
 
 from recallbed.chat_models.session import ChatModelName, ChatOptions
-from recallbed.corpus.options import DataOptions, PoolOptions
+from recallbed.corpus.options import DataOptions, Folds, PoolOptions
 from recallbed.errors import UserError
 from recallbed.harness.options import Ks, Seed
 from recallbed.harness.run_options import RunOptions
@@ -90,7 +90,7 @@ class TuneOptions:
             " weights of a hybrid of two legs. May be repeated.",
         ),
     ] = ()
-    folds: Annotated[int, typer.Option(help="Folds, by a hash of the session id.")] = 5
+    folds: Folds = 5
     objective: Annotated[
         Objective,
         typer.Option(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from indexes.options import Store
-from recallbed.corpus.options import Data, PoolSeeds, Sizes, Split
+from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
 from recallbed.errors import UserError
 from recallbed.harness.options import Seed
-from recallbed.harness.run_options import Overwrite
+from recallbed.harness.run_options import Overwrite, Resume
 from training.examples import KINDS, Kind
 
 if TYPE_CHECKING:
@@ -45,17 +45,11 @@ class TrainingOptions:
             help="Kind of examples; may be repeated. Default: all that the data has.",
         ),
     ] = KINDS
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="Train a model for each of N folds of the sessions, and measure each on its fold.",
-        ),
-    ] = None
+    folds: OtherFolds = None
     seed: Seed = 0
     distractors: Sizes = None
     pool_seeds: PoolSeeds = (0, 1, 2)
-    resume: Annotated[bool, typer.Option(help="Resume the training in --out.")] = False
+    resume: Resume = False
     overwrite: Overwrite = False
     store: Store = None
 

@@ -38,6 +38,10 @@ Sizes = Annotated[
     numbers(),
 ]
 """Ascending and without repeats."""
+_folds = typer.Option(metavar="N", help="Folds of the sessions for cross-validation.")
+Folds = Annotated[int, _folds]
+OtherFolds = Annotated[int | None, _folds]
+"""Without it there is no cross-validation."""
 _pool_seeds = typer.Option(
     "--pool-seeds",
     "--pool-seed",

@@ -14,6 +14,7 @@ OnExisting = Literal["refuse", "resume", "overwrite"]
 KEPT = "finished rows are kept; resume with --resume"
 """What is printed if a run is interrupted."""
 Overwrite = Annotated[bool, typer.Option(help="Replace what --out names.")]
+Resume = Annotated[bool, typer.Option(help="Resume what --out names.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class RunOptions:
             help="Run folder. Default: runs/NAME-FINGERPRINT, resumed if it exists.",
         ),
     ] = None
-    resume: Annotated[bool, typer.Option(help="Resume the run in --out.")] = False
+    resume: Resume = False
     overwrite: Overwrite = False
     retry_failed: Annotated[bool, typer.Option(help="Resume, and repeat failed rows.")] = False
     keep_going: Annotated[
