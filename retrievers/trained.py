@@ -37,3 +37,28 @@ def trained_sessions(folders: Sequence[Path]) -> tuple[str, ...]:
 
 def _are_digests(sessions: Any) -> bool:
     return isinstance(sessions, list) and all(isinstance(one, str) for one in sessions)
+
+
+def model_folder(name: str | None, shipped: str) -> Path:
+    """Return the folder of a trained model: a folder by name, or for None the one we ship.
+
+    Raises UserError if there is no such folder.
+    """
+    folder = Path(__file__).parent / "models" / shipped if name is None else Path(name).expanduser()
+    if not folder.is_dir():
+        what = "no model is shipped with this version" if name is None else "no such folder"
+        raise UserError(f"{folder}: {what}. Train one: python -m training.adapter --out FOLDER")
+    return folder
+
+
+def read_json_object(path: Path, version: int) -> dict[str, Any]:
+    """Return the JSON object in a model's file of this format version. Raises UserError."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or found.get("format") != version:
+            raise ValueError(f"no object with `format` {version}")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, so the folder holds no trained model") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    return found

@@ -17,21 +17,23 @@ from retrievers.trained import read_card, trained_sessions
 from tests.kit import python
 from training.card import BaseModel, Card, card_text, write_card
 from training.examples import read_training_data
-from training.measure import figures_of, figures_table, measure
+from training.measure import figures_table, held_out_figures, measure
 from training.options import whole_folder
 
 
 def a_card(sessions: Sequence[str] = ("s2", "s1")) -> Card:
     provenance = read_training_data().provenance
     base = [BaseModel("all-MiniLM-L6-v2", "0123456789abcdef", "Apache-2.0")]
-    return Card.of("adapted", "python -m x", 3, {"rate": 0.03}, provenance, sessions, base)
+    aliases = {"s1": ("ability1_7",)}
+    how = {"rate": 0.03}
+    return Card.of("adapted", "python -m x", 3, how, provenance, sessions, base, aliases=aliases)
 
 
 def test_a_card_lists_digests_and_is_read_back(tmp_path: Path) -> None:
     write_card(tmp_path, a_card())
     found = read_card(tmp_path)
     assert found is not None
-    assert found["sessions"] == sorted(map(session_digest, ("s1", "s2")))
+    assert found["sessions"] == sorted(map(session_digest, ("s1", "s2", "ability1_7")))
     assert found["number_of_sessions"] == 2
     assert trained_sessions([tmp_path]) == tuple(found["sessions"])
     text = (tmp_path / "README.md").read_text("utf-8")
@@ -75,7 +77,7 @@ def test_each_row_is_measured_with_the_model_of_its_fold() -> None:
     )
     assert found.failed == 0
     assert {v.mean() for v in found.recalls["right"].values()} == {1.0}
-    figures = figures_of(found, material, "overlap", folds=2)
+    figures = held_out_figures(found, material, "overlap", folds=2)
     mean = figures["retrievers"]["overlap"]["R@1"]["20"]["mean"]
     assert mean == pytest.approx(found.recalls["overlap"][20, 1].mean(), abs=1e-6)
     gap = figures["retrievers"]["right"]["R@1"]["20"]["minus overlap"]

@@ -10,7 +10,7 @@ from recallbed.corpus.layout import sample_root
 from recallbed.corpus.sessions import query_digest
 from recallbed.errors import UserError
 from tests.kit import python
-from training.examples import Example, TrainingData, read_training_data
+from training.examples import TrainingData, TrainingExample, read_training_data
 from training.folds import fold_of, train_sessions, write_folds
 from training.negatives import allowed_negatives, hard_negatives
 
@@ -32,6 +32,7 @@ def test_the_sample_has_every_kind_of_example(sample: TrainingData) -> None:
 def test_a_question_of_task_4_belongs_to_the_session_of_its_memory(sample: TrainingData) -> None:
     questions = [one for one in sample.examples if one.kind == "utilization"]
     assert all(one.memory in sample.own[one.session] for one in questions)
+    assert sample.aliases["sample_ar_001"] == {"ability1_sample_ar_001"}
 
 
 def test_a_row_of_task_4_without_its_session_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -87,8 +88,8 @@ def test_a_users_file_has_one_example_for_each_gold(tmp_path: Path) -> None:
     assert "mine" not in json.dumps(found.provenance)
 
 
-def pairs(*triples: tuple[str, str, str]) -> list[Example]:
-    return [Example(session, query, memory, "query") for session, query, memory in triples]
+def pairs(*triples: tuple[str, str, str]) -> list[TrainingExample]:
+    return [TrainingExample(session, query, memory, "query") for session, query, memory in triples]
 
 
 def test_sessions_that_share_a_text_are_in_one_fold() -> None:
@@ -113,8 +114,8 @@ def test_folds_depend_on_the_seed_and_not_on_the_order_or_the_process() -> None:
     assert fold_of(examples[::-1], 4, 1) == folds
     assert fold_of(examples, 4, 2) != folds
     code = (
-        "from training.examples import Example; from training.folds import fold_of\n"
-        "print(fold_of([Example(f's{i}', f'q{i}', f'm{i}', 'query') for i in range(40)], 4, 1)"
+        "from training.examples import TrainingExample as T; from training.folds import fold_of\n"
+        "print(fold_of([T(f's{i}', f'q{i}', f'm{i}', 'query') for i in range(40)], 4, 1)"
         f" == {folds!r})"
     )
     assert python("-c", code, PYTHONHASHSEED="7").stdout == "True\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ class Card:
 
     `command` is the command line without paths, `settings` all that training depended on, `figures`
     the cross-validated figures, None if there was no cross-validation. `sessions` are digests
-    (`session_digest`), sorted.
+    (`session_digest`) of the
+    names of the `number_of_sessions` sessions, sorted.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Card:
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
     sessions: Sequence[str]
+    number_of_sessions: int
     base: Sequence[BaseModel]
     figures: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -65,20 +67,26 @@ class Card:
         base: Sequence[BaseModel],
         libraries: Sequence[str] = ("numpy",),
         figures: Mapping[str, Any] | None = None,
+        aliases: Mapping[str, Collection[str]] | None = None,
     ) -> Card:
-        """Return the card of a training on these sessions, named as `session_key` does."""
+        """Return the card of a training on these sessions, named as `session_key` does.
+
+        `aliases` (`TrainingData.aliases`) are other names of sessions, which are listed too.
+        """
         rights = {"AlpsBench": ALPSBENCH, "embedded sample": _SAMPLE}
         data = {**provenance, **rights.get(provenance["data"], _OWN)}
-        digests = sorted({session_digest(session) for session in sessions})
+        distinct = set(sessions)
+        names = {name for one in distinct for name in (one, *(aliases or {}).get(one, ()))}
+        digests = sorted(map(session_digest, names))
         code = {f"recallbed {key}": value for key, value in code_identity().items()}
         return cls(
-            *(name, command, seed, settings, data, digests, base, figures),
+            *(name, command, seed, settings, data, digests, len(distinct), base, figures),
             {**versions(libraries), "machine": platform.machine(), **code},
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of training_card.json."""
-        return {"format": FORMAT, **asdict(self), "number_of_sessions": len(self.sessions)}
+        return {"format": FORMAT, **asdict(self)}
 
 
 def write_card(folder: Path, card: Card) -> None:
@@ -93,7 +101,7 @@ def card_text(card: Card) -> str:
     lines = [f"# {card.name}", "", f"Trained by `{card.command}`, seed {card.seed}.", ""]
     counts = ", ".join(f"{n} {kind}" for kind, n in data.get("examples", {}).items())
     split = f", split `{data['split']}`" if data.get("split") else ""
-    lines += ["## Data", "", f"- {data['data']}{split}: {len(card.sessions)} sessions"]
+    lines += ["## Data", "", f"- {data['data']}{split}: {card.number_of_sessions} sessions"]
     lines += [f"- Examples: {counts}"] if counts else []
     lines += [f"- Licence: {data['license']}. {data['attribution']}"]
     lines += [f"- SHA-256 of {track}: `{value}`" for track, value in data["sha256"].items()]

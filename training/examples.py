@@ -25,7 +25,7 @@ SPLIT = "dev"
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """A text and a memory that should be found with it.
 
     `kind` says where the text is from: `query` is a retrieval query with its gold (task 3, or a
@@ -45,15 +45,17 @@ class TrainingData:
 
     `rows` are the retrieval queries, `bank` the distinct memories of all their pools, sorted by
     text, with `labels` of those that have one. `own` maps a session to its own memories, golds
-    included. Sessions are named as `session_key` does. `provenance` is JSON for a card.
+    included. Sessions are named as `session_key` does; `aliases` are the names that task 4 has for
+    them besides. `provenance` is JSON for a card.
     """
 
-    examples: tuple[Example, ...]
+    examples: tuple[TrainingExample, ...]
     rows: tuple[Task3Row, ...]
     bank: tuple[str, ...]
     own: Mapping[str, frozenset[str]]
     provenance: Mapping[str, Any]
     labels: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -105,14 +107,15 @@ def read_training_data(
     for session, texts in dataset.own.items():
         own.setdefault(session, set()).update(texts)
     facts: dict[str, Any] = {"sha256": {"task3": dataset.sha256}}
+    aliases: dict[str, set[str]] = {}
     found = [
-        Example(session_key(row), row.query, memory.text, "query")
+        TrainingExample(session_key(row), row.query, memory.text, "query")
         for row in rows
         for memory in row.gold_memories
         if "query" in kinds
     ]
     if not is_custom(root):
-        found += _of_other_tasks(root, split, kinds, own, facts)
+        found += _of_other_tasks(root, split, kinds, own, facts, aliases)
     if not found:
         raise UserError(f"{root}: holds no examples of {', '.join(sorted(kinds))}")
     examples = tuple(dict.fromkeys(found))
@@ -124,6 +127,7 @@ def read_training_data(
         {session: frozenset(texts) for session, texts in own.items()},
         {**_origin(dataset, root), **facts, "examples": dict(sorted(counts.items()))},
         {memory.text: memory.label for memory in dataset.bank if memory.label},
+        {session: frozenset(names) for session, names in aliases.items()},
     )
 
 
@@ -141,7 +145,8 @@ def _of_other_tasks(
     kinds: Collection[Kind],
     own: Mapping[str, set[str]],
     facts: dict[str, Any],
-) -> Iterator[Example]:
+    aliases: dict[str, set[str]],
+) -> Iterator[TrainingExample]:
     folder = split_folder(root, split)
     if find_jsonl(folder / TASK1.name, "reference_output") is None:
         return
@@ -152,13 +157,20 @@ def _of_other_tasks(
         for row in sessions:
             for item in row.gold or ():
                 if item.evidence is not None and item.evidence.text.strip():
-                    yield Example(row.session_id, item.evidence.text, item.text, "evidence")
+                    yield TrainingExample(row.session_id, item.evidence.text, item.text, "evidence")
+    home = _Home({row.session_id: row for row in sessions}, own)
+    questions = list(_of_task4(root, split, home, facts, aliases))
     if "utilization" in kinds:
-        home = _Home({row.session_id: row for row in sessions}, own)
-        yield from _of_task4(root, split, home, facts)
+        yield from questions
 
 
-def _of_task4(root: Path, split: str, home: _Home, facts: dict[str, Any]) -> Iterator[Example]:
+def _of_task4(
+    root: Path,
+    split: str,
+    home: _Home,
+    facts: dict[str, Any],
+    aliases: dict[str, set[str]],
+) -> Iterator[TrainingExample]:
     folder, unmapped = split_folder(root, split), 0
     for ability in ABILITIES:
         track = task4_track(ability)
@@ -171,8 +183,9 @@ def _of_task4(root: Path, split: str, home: _Home, facts: dict[str, Any]) -> Ite
             if session is None or row.gold is None:
                 unmapped += 1
                 continue
+            aliases.setdefault(session, set()).add(row.session_id)
             for query in row.queries:
-                yield Example(session, query.text, row.gold.selected.text, "utilization")
+                yield TrainingExample(session, query.text, row.gold.selected.text, "utilization")
     facts["task4_rows_without_a_session"] = unmapped
 
 

@@ -12,12 +12,11 @@ from recallbed.corpus.sessions import query_digest
 from recallbed.errors import UserError
 from recallbed.harness.files import write_atomically
 from recallbed.harness.fingerprint import canonical
-from training.examples import Example
+from retrievers.folds import FOLDS_FILE
+from training.examples import TrainingExample
 
-FOLDS_FILE = "folds.json"
 
-
-def fold_of(examples: Iterable[Example], k: int, seed: int = 0) -> dict[str, int]:
+def fold_of(examples: Iterable[TrainingExample], k: int, seed: int = 0) -> dict[str, int]:
     """Return the fold of each session, 0 to k - 1.
 
     Sessions that share the text of a query or of a memory, case and spaces aside, are in one fold:
@@ -46,7 +45,7 @@ def _order(seed: int, session: str) -> bytes:
     return hashlib.blake2b(f"{seed}\x00{session}".encode(), digest_size=8).digest()
 
 
-def _groups(examples: Iterable[Example]) -> list[list[str]]:
+def _groups(examples: Iterable[TrainingExample]) -> list[list[str]]:
     """Connected sessions, each group sorted."""
     root: dict[str, str] = {}
     holder: dict[tuple[str, str], str] = {}
@@ -59,7 +58,7 @@ def _groups(examples: Iterable[Example]) -> list[list[str]]:
 
     for one in examples:
         root.setdefault(one.session, one.session)
-        for key in (("query", same_text(one.query)), ("memory", same_text(one.memory))):
+        for key in (("query", text_key(one.query)), ("memory", text_key(one.memory))):
             other = holder.setdefault(key, one.session)
             root[top(one.session)] = top(other)
     members: dict[str, list[str]] = {}
@@ -68,7 +67,7 @@ def _groups(examples: Iterable[Example]) -> list[list[str]]:
     return list(members.values())
 
 
-def same_text(text: str) -> str:
+def text_key(text: str) -> str:
     """Return a text as it is compared with others: normalised, spaces as one."""
     return " ".join(normalise(text).split())
 

@@ -140,7 +140,7 @@ def _recall(scores: NDArray[Any] | None, pool: Pool, k: int) -> float:
     return Recall(k).value([above_tied(checked, gold) for gold in pool.golds])
 
 
-def figures_of(
+def held_out_figures(
     found: HeldOut, material: Material, baseline: str, folds: int, seed: int = 0
 ) -> dict[str, Any]:
     """Return the content of crossvalidation.json.
@@ -151,18 +151,19 @@ def figures_of(
     bootstrap = Bootstrap(found.sessions, seed)
     retrievers: dict[str, Any] = {}
     for label, recalls in found.recalls.items():
-        keys, metrics = list(recalls), {}
+        keys = list(recalls)
+        metrics: dict[str, dict[str, Any]] = {}
         values = np.array([recalls[key] for key in keys])
         gaps = values - np.array([found.recalls[baseline][key] for key in keys])
         means = bootstrap.intervals(values)
         differences = bootstrap.intervals(gaps, (-1.0, 1.0))
         for (size, k), mean, gap in zip(keys, means, differences, strict=True):
-            entry = mean.to_json()
+            entry: dict[str, Any] = dict(mean.to_json())
             if label != baseline:
-                entry = {**entry, f"minus {baseline}": gap.to_json()}
+                entry[f"minus {baseline}"] = gap.to_json()
             metrics.setdefault(f"R@{k}", {})[str(size)] = entry
         retrievers[label] = metrics
-    return rounded(
+    content: dict[str, Any] = rounded(
         {
             "format": 1,
             "folds": folds,
@@ -176,6 +177,7 @@ def figures_of(
             "retrievers": retrievers,
         }
     )
+    return content
 
 
 def write_figures(folder: Path, figures: Mapping[str, Any]) -> None:
