@@ -69,17 +69,22 @@ class TrainingData:
             raise UserError(
                 f"--examples {', '.join(sorted(kinds))}: the data has none of this kind"
             )
-        counts = dict(sorted(Counter(one.kind for one in examples).items()))
-        return replace(self, examples=examples, provenance={**self.provenance, "examples": counts})
+        return self._with(examples, self.rows)
 
     def of_sessions(self, sessions: Collection[str]) -> TrainingData:
         """Return the data with the examples and rows of these sessions only; the bank stays."""
         kept = frozenset(sessions)
-        return replace(
-            self,
-            examples=tuple(one for one in self.examples if one.session in kept),
-            rows=tuple(row for row in self.rows if session_key(row) in kept),
+        return self._with(
+            tuple(one for one in self.examples if one.session in kept),
+            tuple(row for row in self.rows if session_key(row) in kept),
         )
+
+    def _with(
+        self, examples: tuple[TrainingExample, ...], rows: tuple[Task3Row, ...]
+    ) -> TrainingData:
+        counts = dict(sorted(Counter(one.kind for one in examples).items()))
+        facts = {**self.provenance, "examples": counts}
+        return replace(self, examples=examples, rows=rows, provenance=facts)
 
 
 def read_training_data(

@@ -20,6 +20,7 @@ from recallbed.harness.fingerprint import canonical
 from recallbed.harness.progress import progress
 from recallbed.harness.text_table import TextTable
 from retrievers.base import NotScored, Retriever
+from retrievers.trained import read_json_object
 
 KS = (1, 5, 10, 20)
 FIGURES_FILE = "crossvalidation.json"
@@ -183,6 +184,14 @@ def held_out_figures(
 def write_figures(folder: Path, figures: Mapping[str, Any]) -> None:
     """Write crossvalidation.json."""
     write_atomically(folder / FIGURES_FILE, canonical(figures) + "\n")
+
+
+def read_figures(path: Path) -> dict[str, Any]:
+    """Read crossvalidation.json. Raises UserError for another file."""
+    found = read_json_object(path, 1)
+    if not {"folds", "retrievers", "distractors"} <= found.keys():
+        raise UserError(f"{path}: is no crossvalidation.json")
+    return found
 
 
 def figures_table(figures: Mapping[str, Any]) -> TextTable:

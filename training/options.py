@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -69,6 +69,49 @@ class TrainingOptions:
 
         return choose_store(self.store)
 
+    def command_line(self, module: str, *more: Any) -> str:
+        """Return the command with the options that are not the defaults, without paths.
+
+        `more` are the other option dataclasses of the command.
+        """
+        words = [f"python -m {module}"]
+        for options in (self, *more):
+            for field in fields(options):
+                value = getattr(options, field.name)
+                if field.name not in _NO_EFFECT and value != field.default:
+                    words += _typed_option(field.name, value)
+        return " ".join(words)
+
+    @contextmanager
+    def opened(self) -> Iterator[Path]:
+        """Yield the folder --out for the parts of a longer training, which an interruption keeps.
+
+        Raises UserError as `refuse_folder` does, unless it is to be resumed.
+        """
+        import shutil
+
+        if not self.resume:
+            refuse_folder(self.out, self.overwrite)
+            shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(exist_ok=True)
+        yield self.out
+
+
+_NO_EFFECT = ("store", "resume", "overwrite")
+_OPTION_NAMES = {"kinds": "examples"}
+
+
+def _typed_option(name: str, value: Any) -> list[str]:
+    option = f"--{_OPTION_NAMES.get(name, name).replace('_', '-')}"
+    if isinstance(value, bool):
+        return [option] if value else []
+    if isinstance(value, Path):
+        return [option, "DATA" if name == "data" else "FOLDER"]
+    if isinstance(value, tuple) and all(isinstance(one, int) for one in value):
+        return [option, ",".join(map(str, value))]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for one in values for word in (option, str(one))]
+
 
 @contextmanager
 def whole_folder(out: Path, overwrite: bool) -> Iterator[Path]:
@@ -93,6 +136,9 @@ def whole_folder(out: Path, overwrite: bool) -> Iterator[Path]:
             draft.rename(out)
 
 
+_TRAINED = ("training_card.json", "folds.json", "fold-0/training_card.json")
+
+
 def refuse_folder(out: Path, overwrite: bool) -> None:
     """Raise UserError if a folder cannot be written, before any work is done for it."""
     if not out.parent.is_dir():
@@ -102,6 +148,5 @@ def refuse_folder(out: Path, overwrite: bool) -> None:
     if out.exists() and any(out.iterdir()):
         if not overwrite:
             raise UserError(f"{out}: already exists. Pass another --out or --overwrite")
-        known = ("training_card.json", "crossvalidation.json")
-        if not any((out / name).is_file() for name in known):
+        if not any((out / name).is_file() for name in _TRAINED):
             raise UserError(f"{out}: holds no trained model, so it is not replaced. Give another")
