@@ -81,10 +81,10 @@ class Paraphrases:
 
 def embedded(rows: Sequence[AuditRow], model: str) -> Vectors:
     """Return unit vectors of all memories by an embedding model; `minilm` is all-MiniLM-L6-v2."""
-    from indexes.encoder import Encoder
+    from indexes.encoder import make_encoder
 
     texts = sorted({memory.text for row in rows for memory in row.memories})
-    vectors, _ = Encoder("all-MiniLM-L6-v2" if model == "minilm" else model).encode(texts)
+    vectors, _ = make_encoder("all-MiniLM-L6-v2" if model == "minilm" else model).encode(texts)
     return dict(zip(texts, vectors, strict=True))
 
 

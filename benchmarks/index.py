@@ -180,11 +180,11 @@ def recall(place: Path, kind: str, size: int) -> float | None:
 
 
 def prepare(place: Path, data: Path) -> None:
-    from indexes.encoder import Encoder
+    from indexes.encoder import make_encoder
 
     split = load_dataset(data, "dev")
     queries = [row.query for row in split.smallest.rows][:QUERIES]
-    encoder = Encoder("all-MiniLM-L6-v2")
+    encoder = make_encoder("all-MiniLM-L6-v2")
     np.save(place / "bank.npy", encoder.encode([m.text for m in split.bank])[0])
     np.save(place / "queries.npy", encoder.encode(queries)[0])
     counts = Counter(memory.text for row in split.smallest.rows for memory in row.candidates)

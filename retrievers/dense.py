@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from indexes.embedding_store import EmbeddingStore, VectorBatch
-from indexes.encoder import NO_PROMPT, Encoder, Role
-from indexes.tokens import UNSPACED
+from indexes.encoder import NO_PROMPT, Role, make_encoder
 from indexes.vector_table import VectorTable
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -22,14 +19,12 @@ from retrievers.base import Retriever, RunContext
 from retrievers.explanation import Cosine
 from retrievers.registry import register
 
-_UNKNOWN = ("[UNK]", "<unk>")
-
 
 @register("dense")
 class Dense(Retriever):
-    """Any sentence-transformers model: a packaged name, a local folder or a hub name.
+    """Any encoder: `use`, or a sentence-transformers model by packaged name, folder or hub name.
 
-    A model's own prompts for queries and for memories are used (`indexes.encoder.asymmetry`);
+    A model's own prompts for queries and for memories are used (`indexes.model_folder.asymmetry`);
     `query_prompt` and `memory_prompt` override them, "none" for no prompt. `query_prefix` and
     `memory_prefix` replace the model's prompt and are put before the texts unchanged.
 
@@ -37,14 +32,6 @@ class Dense(Retriever):
     vector. A text with a vector of zeros, such as an empty text in a static model, scores 0 and is
     counted in the notes.
     """
-
-    libraries: tuple[str, ...] = (
-        "numpy",
-        "torch",
-        "sentence-transformers",
-        "transformers",
-        "tokenizers",
-    )
 
     def __init__(
         self,
@@ -62,7 +49,8 @@ class Dense(Retriever):
             "query": NO_PROMPT if query_prompt is None and query_prefix else query_prompt,
             "memory": NO_PROMPT if memory_prompt is None and memory_prefix else memory_prompt,
         }
-        self.encoder = Encoder(model, device, batch_size, max_tokens, prompts=prompts)
+        self.encoder = make_encoder(model, device, batch_size, max_tokens, prompts=prompts)
+        self.libraries = tuple(sorted({"numpy", *self.encoder.libraries}))
         self._table = VectorTable()
         self._first: dict[Hashable, int] = {}  # the first row of a model input
         self._truncated: set[Hashable] = set()
@@ -170,7 +158,7 @@ class Dense(Retriever):
     def trust(self, query: str) -> float:
         if not self.vectors([self.query_text(query)], "query").any():
             return 0.0
-        return legibility(query, self.encoder.folder)
+        return self.encoder.legibility(query)
 
     def query_text(self, query: str) -> str:
         """Return the text of a query as it is encoded."""
@@ -214,52 +202,3 @@ class MiniLM(Dense):
 
     def __init__(self, device: str = "auto", batch_size: int = 64) -> None:
         super().__init__("all-MiniLM-L6-v2", device=device, batch_size=batch_size)
-
-
-@lru_cache(maxsize=4096)
-def legibility(text: str, folder: Path) -> float:
-    """Return the share of a text's pieces that are known words or beginnings of words, 0 to 1.
-
-    A model of one language splits the words of another into letters or does not know their
-    characters, and its vectors of them are poor. Of the pieces with a letter or digit, those count
-    that are known and the first of their word; in scripts without spaces, all known ones. 1 for a
-    text without letters, and for a model without tokenizer.json.
-    """
-    tokenizer, unknown = _tokenizer(folder)
-    if tokenizer is None:
-        return 1.0
-    lettered, unspaced = _patterns()
-    encoded = tokenizer.encode(text, add_special_tokens=False)
-    pieces = read = 0
-    word_before = None
-    for number, word, (start, end) in zip(
-        encoded.ids, encoded.word_ids, encoded.offsets, strict=True
-    ):
-        surface = text[start:end]
-        if lettered.search(surface):
-            pieces += 1
-            known = number not in unknown
-            read += known and (word != word_before or bool(unspaced.search(surface)))
-        word_before = word
-    return read / pieces if pieces else 1.0
-
-
-@cache
-def _tokenizer(folder: Path) -> tuple[Any, frozenset[int]]:
-    file = folder / "tokenizer.json"
-    if not file.is_file():
-        return None, frozenset()
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.no_truncation()
-    return tokenizer, frozenset(
-        number for name in _UNKNOWN if (number := tokenizer.token_to_id(name)) is not None
-    )
-
-
-@cache
-def _patterns() -> tuple[Any, Any]:
-    import regex
-
-    return regex.compile(r"[\p{L}\p{N}]"), regex.compile(f"[{UNSPACED}]")

@@ -28,8 +28,6 @@ class Faiss(Dense):
     which saves time if many queries share a pool.
     """
 
-    libraries = (*Dense.libraries, "faiss-cpu")
-
     def __init__(
         self,
         model: str = "all-MiniLM-L6-v2",
@@ -54,6 +52,7 @@ class Faiss(Dense):
             query_prompt,
             memory_prompt,
         )
+        self.libraries = (*self.libraries, "faiss-cpu")
         if depth < 1 or exact_up_to < 0:
             raise UserError("depth must be at least 1, and exact_up_to at least 0")
         self.index, self.depth, self.exact_up_to = index, depth, exact_up_to

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import Result
 
 from indexes.embedding_store import EmbeddingStore, choose_store
-from indexes.encoder import Encoder
+from indexes.sentence_encoder import SentenceEncoder
 from indexes.store import app
 from recallbed.corpus.records import Memory
 from retrievers import RunContext
@@ -150,29 +150,29 @@ def test_a_damaged_vector_is_computed_again_replaced_and_counted(
 
 def test_stored_texts_need_no_model(tmp_path: Path) -> None:
     store = EmbeddingStore(tmp_path / "s.sqlite")
-    made, cut = Encoder("all-MiniLM-L6-v2", "cpu", store=store).encode(TEXTS)
-    second = Encoder("all-MiniLM-L6-v2", "cpu", store=EmbeddingStore(store.path))
+    made, cut = SentenceEncoder("all-MiniLM-L6-v2", "cpu", store=store).encode(TEXTS)
+    second = SentenceEncoder("all-MiniLM-L6-v2", "cpu", store=EmbeddingStore(store.path))
     settings = second.settings()
     read, cut_again = second.encode(TEXTS)
     assert (read == made).all()
     assert (cut_again == cut).all()
     assert "_model" not in second.__dict__, "the model was loaded for nothing"
-    plain = Encoder("all-MiniLM-L6-v2", "cpu")
+    plain = SentenceEncoder("all-MiniLM-L6-v2", "cpu")
     assert settings == plain.settings()
     assert (plain.encode(TEXTS)[0] == made).all()
 
 
 def test_only_batches_with_a_missing_text_are_made_again(tmp_path: Path) -> None:
     texts = sorted(f"{word} " * (1 + i % 7) + str(i) for i, word in enumerate(["tea", "oak"] * 40))
-    whole = Encoder("all-MiniLM-L6-v2", "cpu", 8).encode(texts)[0]
+    whole = SentenceEncoder("all-MiniLM-L6-v2", "cpu", 8).encode(texts)[0]
     store = EmbeddingStore(tmp_path / "s.sqlite")
-    encoder = Encoder("all-MiniLM-L6-v2", "cpu", 8, store=store)
+    encoder = SentenceEncoder("all-MiniLM-L6-v2", "cpu", 8, store=store)
     stopped = encoder.batches(texts)
     for _ in range(4):
         next(stopped)
     stopped.close()
     given: list[str] = []
-    again = Encoder("all-MiniLM-L6-v2", "cpu", 8, store=EmbeddingStore(store.path))
+    again = SentenceEncoder("all-MiniLM-L6-v2", "cpu", 8, store=EmbeddingStore(store.path))
     real = again._model.encode
     again._model.encode = lambda batch, **more: (given.extend(batch), real(batch, **more))[1]
     # Equal to the last bit, since the batches are those of the unbroken run.
@@ -183,8 +183,8 @@ def test_only_batches_with_a_missing_text_are_made_again(tmp_path: Path) -> None
 def test_two_token_limits_share_no_vector(tmp_path: Path) -> None:
     store = EmbeddingStore(tmp_path / "s.sqlite")
     long = "Walks the dog before breakfast along the river and over the old bridge"
-    short = Encoder("all-MiniLM-L6-v2", "cpu", max_tokens=6, store=store).encode([long])
-    whole = Encoder("all-MiniLM-L6-v2", "cpu", store=store).encode([long])
+    short = SentenceEncoder("all-MiniLM-L6-v2", "cpu", max_tokens=6, store=store).encode([long])
+    whole = SentenceEncoder("all-MiniLM-L6-v2", "cpu", store=store).encode([long])
     assert (short[1].tolist(), whole[1].tolist()) == ([True], [False])
     assert abs(short[0] - whole[0]).max() > 1e-3
 

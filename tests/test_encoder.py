@@ -1,4 +1,4 @@
-"""indexes/encoder.py on the real MiniLM weights: finding a model, and what its vectors promise."""
+"""Sentence-transformers encoders on the real MiniLM: finding a model, what its vectors promise."""
 
 import hashlib
 import importlib.util
@@ -15,7 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes.embedding_store import EmbeddingStore
-from indexes.encoder import Encoder, model_hash, resolve_model, unit
+from indexes.encoder import unit
+from indexes.model_folder import model_hash, resolve_model
+from indexes.sentence_encoder import SentenceEncoder
 from recallbed.errors import UserError
 from retrievers.dense import MiniLM
 from task3.sweep import app
@@ -37,12 +39,12 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return Encoder(NAME, device="cpu")
+def encoder() -> SentenceEncoder:
+    return SentenceEncoder(NAME, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def vectors(encoder: Encoder) -> NDArray[np.float32]:
+def vectors(encoder: SentenceEncoder) -> NDArray[np.float32]:
     return encoder.encode(TEXTS)[0]
 
 
@@ -75,7 +77,7 @@ def test_packaged_name_is_the_folder_inside_the_package() -> None:
 
 
 def test_a_folder_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: Encoder
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: SentenceEncoder
 ) -> None:
     folder = copy_of_model(tmp_path / "my model")
     assert resolve_model(str(folder)) == folder
@@ -95,7 +97,7 @@ def test_hub_name_in_the_local_cache(tmp_path: Path, variable: str) -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from indexes.encoder import model_hash, resolve_model\n"
+            "import sys; from indexes.model_folder import model_hash, resolve_model\n"
             "folder = resolve_model('invented/minilm-copy'); print(folder, model_hash(folder))",
         ],
         env={**kept, variable: str(tmp_path), "HF_HUB_OFFLINE": "1"},
@@ -141,7 +143,7 @@ def test_missing_libraries_are_named_with_the_command_that_installs_them(
     monkeypatch.setitem(sys.modules, library, None)
     model = "invented/absent" if library == "huggingface_hub" else NAME
     with pytest.raises(UserError, match=r"pip install 'recallbed\[dense\]'"):
-        Encoder(model).settings()
+        SentenceEncoder(model).settings()
 
 
 @pytest.mark.parametrize("fault", ["empty folder", "no weights", "git lfs pointer", "cut short"])
@@ -183,7 +185,7 @@ def test_hash_follows_weights_and_settings_but_neither_place_nor_readme(tmp_path
         assert model_hash(second) != before
 
 
-def test_settings_name_all_that_can_change_a_vector(encoder: Encoder) -> None:
+def test_settings_name_all_that_can_change_a_vector(encoder: SentenceEncoder) -> None:
     found = encoder.settings()
     assert found["model"] == NAME
     assert found["weights"] == model_hash(resolve_model(NAME))
@@ -193,15 +195,17 @@ def test_settings_name_all_that_can_change_a_vector(encoder: Encoder) -> None:
 
 
 def test_a_moved_folder_has_the_same_settings(tmp_path: Path) -> None:
-    one = Encoder(str(copy_of_model(tmp_path / "here" / "mine")), device="cpu").settings()
-    other = Encoder(str(copy_of_model(tmp_path / "there" / "mine")), device="cpu").settings()
+    one = SentenceEncoder(str(copy_of_model(tmp_path / "here" / "mine")), device="cpu").settings()
+    other = SentenceEncoder(
+        str(copy_of_model(tmp_path / "there" / "mine")), device="cpu"
+    ).settings()
     assert one == other
 
 
 # --- vectors
 
 
-def test_empty_list_gives_no_rows_of_full_width(encoder: Encoder) -> None:
+def test_empty_list_gives_no_rows_of_full_width(encoder: SentenceEncoder) -> None:
     found, cut = encoder.encode([])
     assert found.shape == (0, 384)
     assert found.dtype == np.float32
@@ -214,7 +218,9 @@ def test_vectors_have_length_one(vectors: NDArray[np.float32]) -> None:
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_vectors_are_in_the_order_given(encoder: Encoder, vectors: NDArray[np.float32]) -> None:
+def test_vectors_are_in_the_order_given(
+    encoder: SentenceEncoder, vectors: NDArray[np.float32]
+) -> None:
     # Texts of other lengths are encoded in other batches: the order must be put back.
     for text, vector in zip(TEXTS, vectors, strict=True):
         assert abs(encoder.encode([text])[0][0] - vector).max() <= 1e-5
@@ -229,20 +235,20 @@ def test_vectors_are_those_of_sentence_transformers(vectors: NDArray[np.float32]
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_batch_size_moves_a_vector_by_at_most_1e_5(vectors: NDArray[np.float32], size: int) -> None:
-    found, _ = Encoder(NAME, device="cpu", batch_size=size).encode(TEXTS)
+    found, _ = SentenceEncoder(NAME, device="cpu", batch_size=size).encode(TEXTS)
     assert abs(found - vectors).max() <= 1e-5
 
 
-def test_progress_counts_every_text_once(encoder: Encoder) -> None:
+def test_progress_counts_every_text_once(encoder: SentenceEncoder) -> None:
     counts: list[int] = []
-    Encoder(NAME, device="cpu", batch_size=4).encode(TEXTS, counts.append)
+    SentenceEncoder(NAME, device="cpu", batch_size=4).encode(TEXTS, counts.append)
     assert counts == [4, 4, 1]
 
 
-def test_pickled_without_the_model(encoder: Encoder, vectors: NDArray[np.float32]) -> None:
+def test_pickled_without_the_model(encoder: SentenceEncoder, vectors: NDArray[np.float32]) -> None:
     frozen = pickle.dumps(encoder)
     assert len(frozen) < 10_000
-    thawed: Encoder = pickle.loads(frozen)
+    thawed: SentenceEncoder = pickle.loads(frozen)
     assert (thawed.encode(TEXTS)[0] == vectors).all()
     assert thawed.settings() == encoder.settings()
 
@@ -250,7 +256,7 @@ def test_pickled_without_the_model(encoder: Encoder, vectors: NDArray[np.float32
 # --- the limit
 
 
-def test_texts_past_the_limit_are_marked_as_truncated(encoder: Encoder) -> None:
+def test_texts_past_the_limit_are_marked_as_truncated(encoder: SentenceEncoder) -> None:
     # "tea" is one piece, and two pieces mark the ends: 254 words are the last that fit in 256.
     fits, past = "tea " * 254, "tea " * 255
     found, cut = encoder.encode([past, fits, "tea"])
@@ -258,9 +264,12 @@ def test_texts_past_the_limit_are_marked_as_truncated(encoder: Encoder) -> None:
     assert abs(found[0] - found[1]).max() <= 1e-5
 
 
-def test_max_tokens_overrides_the_models_own_limit(encoder: Encoder) -> None:
+def test_max_tokens_overrides_the_models_own_limit(encoder: SentenceEncoder) -> None:
     text = "tea " * 300 + "and a cat called Biscuit"
-    longer, shorter = Encoder(NAME, "cpu", max_tokens=512), Encoder(NAME, "cpu", max_tokens=8)
+    longer, shorter = (
+        SentenceEncoder(NAME, "cpu", max_tokens=512),
+        SentenceEncoder(NAME, "cpu", max_tokens=8),
+    )
     assert (longer.settings()["max_tokens"], shorter.settings()["max_tokens"]) == (512, 8)
     assert longer.encode([text])[1].tolist() == [False]
     assert shorter.encode(["one two three four five six", "one two three four five six seven"])[
@@ -272,12 +281,12 @@ def test_max_tokens_overrides_the_models_own_limit(encoder: Encoder) -> None:
 @pytest.mark.parametrize("limit", [-1, 0, 2, 513])
 def test_a_limit_the_model_cannot_take_is_refused(limit: int) -> None:
     with pytest.raises(UserError, match=f"max_tokens {limit}: the model takes 3 to 512"):
-        Encoder(NAME, "cpu", max_tokens=limit).encode(["a"])
+        SentenceEncoder(NAME, "cpu", max_tokens=limit).encode(["a"])
 
 
 def test_batch_size_must_be_positive() -> None:
     with pytest.raises(UserError, match="batch_size 0"):
-        Encoder(NAME, batch_size=0)
+        SentenceEncoder(NAME, batch_size=0)
 
 
 @pytest.mark.parametrize("device", ["banana", "cuda"])
@@ -287,7 +296,7 @@ def test_a_device_that_is_not_there_is_a_users_mistake(device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     with pytest.raises(UserError, match="cannot be loaded"):
-        Encoder(NAME, device=device).encode(["a"])
+        SentenceEncoder(NAME, device=device).encode(["a"])
 
 
 # --- texts that are equal to the model
@@ -297,7 +306,7 @@ EQUAL += ["tea " * 254, "tea " * 300 + "and a cat", "tea " * 600]
 """Two texts that the tokenizer normalises to one, and three that are one after truncation."""
 
 
-def rows_matter(encoder: Encoder) -> Encoder:
+def rows_matter(encoder: SentenceEncoder) -> SentenceEncoder:
     """Let a vector depend on its row in the batch, as on some CPUs, though much more plainly."""
     real = encoder._model.encode
 
@@ -316,7 +325,7 @@ def are_as_equal_as_their_inputs(vectors: NDArray[np.float32]) -> bool:
 
 def test_texts_equal_after_truncation_share_a_vector_whatever_their_rows() -> None:
     texts = [*TEXTS, *EQUAL]
-    encoder = rows_matter(Encoder(NAME, device="cpu"))
+    encoder = rows_matter(SentenceEncoder(NAME, device="cpu"))
     found, cut = encoder.encode(texts)
     assert are_as_equal_as_their_inputs(found[len(TEXTS) :])
     assert cut[len(TEXTS) :].tolist() == [False, False, False, True, True]
@@ -324,14 +333,14 @@ def test_texts_equal_after_truncation_share_a_vector_whatever_their_rows() -> No
 
 
 def test_a_repeated_text_has_one_vector() -> None:
-    found, _ = rows_matter(Encoder(NAME, device="cpu", batch_size=2)).encode(TEXTS * 3)
+    found, _ = rows_matter(SentenceEncoder(NAME, device="cpu", batch_size=2)).encode(TEXTS * 3)
     assert (found[: len(TEXTS)] == found[len(TEXTS) : 2 * len(TEXTS)]).all()
 
 
 def test_stored_and_fresh_texts_of_equal_input_share_a_vector(tmp_path: Path) -> None:
-    def fresh() -> Encoder:
+    def fresh() -> SentenceEncoder:
         store = EmbeddingStore(tmp_path / "store.sqlite")
-        return rows_matter(Encoder(NAME, device="cpu", store=store))
+        return rows_matter(SentenceEncoder(NAME, device="cpu", store=store))
 
     stored = fresh().encode([*TEXTS, EQUAL[0], EQUAL[3]])[0]
     found, cut = fresh().encode(EQUAL[::-1])
@@ -339,7 +348,7 @@ def test_stored_and_fresh_texts_of_equal_input_share_a_vector(tmp_path: Path) ->
     assert (found[-1] == stored[-2]).all()
     assert (found[0] == stored[-1]).all()
     assert cut.tolist() == [True, True, False, False, False]
-    again = Encoder(NAME, device="cpu", store=EmbeddingStore(tmp_path / "store.sqlite"))
+    again = SentenceEncoder(NAME, device="cpu", store=EmbeddingStore(tmp_path / "store.sqlite"))
     assert (again.encode(EQUAL)[0] == found[::-1]).all()
     assert "_model" not in again.__dict__
 
@@ -372,7 +381,7 @@ def test_weights_kept_in_half_precision_run_in_the_precision_that_is_recorded(
         local_files_only=True,
         model_kwargs={"dtype": torch.float32},
     )
-    encoder = Encoder(str(tmp_path / "half"), device="cpu")
+    encoder = SentenceEncoder(str(tmp_path / "half"), device="cpu")
     off = abs(encoder.encode(TEXTS)[0] - whole.encode(TEXTS, normalize_embeddings=True)).max()
     assert encoder.settings()["dtype"] == ("float32" if off <= 1e-5 else dtype)
 
@@ -380,7 +389,7 @@ def test_weights_kept_in_half_precision_run_in_the_precision_that_is_recorded(
 def test_a_static_model_without_a_transformer(tmp_path: Path) -> None:
     """`dense` takes any sentence-transformers model; a static one has no limit of tokens."""
     save_static(tmp_path, {"tea": (3, 0), "cat": (0.8, 0.6), "zebra": (0, 1)})
-    encoder = Encoder(str(tmp_path), device="cpu")
+    encoder = SentenceEncoder(str(tmp_path), device="cpu")
     json.dumps(encoder.settings(), allow_nan=False)
     found, cut = encoder.encode(["cat", "tea", "zebra"])
     assert np.allclose(found, [[0.8, 0.6], [1, 0], [0, 1]], atol=1e-6)

@@ -19,7 +19,7 @@ import pytest
 from openai import APIStatusError, OpenAI
 from pydantic import BaseModel
 
-from indexes.encoder import Encoder
+from indexes.sentence_encoder import SentenceEncoder
 from memory_systems.base import SystemContext, SystemFailure
 from memory_systems.external.gateway import EMBEDDER, MOST_BYTES, Gateway
 from memory_systems.external.system import CustomSystem
@@ -63,8 +63,8 @@ def client(gateway: Gateway, token: str | None = None) -> Iterator[OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return Encoder(EMBEDDER)
+def encoder() -> SentenceEncoder:
+    return SentenceEncoder(EMBEDDER)
 
 
 def ask(asking: OpenAI, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def test_tools_and_reply_formats() -> None:
 
 
 @needs_minilm
-def test_embeddings(encoder: Encoder) -> None:
+def test_embeddings(encoder: SentenceEncoder) -> None:
     """Both formats hold the same bits, however texts are grouped, and they are MiniLM's."""
     with Gateway(None, encoder) as gateway, client(gateway) as asking:
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexes.encoder import resolve_model
+from indexes.legibility import legibility
+from indexes.model_folder import resolve_model
 from recallbed.chat_models import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
-from retrievers.dense import MiniLM, legibility
+from retrievers.dense import MiniLM
 from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers

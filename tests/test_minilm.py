@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexes.encoder import Encoder, resolve_model
+from indexes.model_folder import resolve_model
+from indexes.sentence_encoder import SentenceEncoder
 from recallbed.corpus.dataset import load_dataset
 from recallbed.corpus.pools import build_pools
 from recallbed.corpus.records import Memory
@@ -202,13 +203,13 @@ def watch(event, args):
         tried.append(event)
         raise OSError("the network is off")
 sys.addaudithook(watch)
-from indexes.encoder import Encoder
+from indexes.sentence_encoder import SentenceEncoder
 from recallbed.errors import UserError
 found = []
 for name in sys.argv[1:]:
     tried.clear()
     try:
-        encoder = Encoder(name, device="cpu")
+        encoder = SentenceEncoder(name, device="cpu")
         vectors, cut = encoder.encode(["Loves lemon cake"])
         found.append({"weights": encoder.settings()["weights"], "vector": vectors[0].tolist()})
     except UserError as error:
@@ -309,5 +310,7 @@ def test_a_model_that_does_not_normalise_is_measured_by_cosine(tmp_path: Path) -
     bare.save(str(tmp_path))
     text = "Loves lemon cake"
     assert abs(np.linalg.norm(bare.encode(text)) - 1) > 0.1
-    vectors, _ = Encoder(str(tmp_path), "cpu").encode([text, "Owns a van"])
-    assert np.allclose(vectors, Encoder(NAME, "cpu").encode([text, "Owns a van"])[0], atol=1e-5)
+    vectors, _ = SentenceEncoder(str(tmp_path), "cpu").encode([text, "Owns a van"])
+    assert np.allclose(
+        vectors, SentenceEncoder(NAME, "cpu").encode([text, "Owns a van"])[0], atol=1e-5
+    )

@@ -9,9 +9,9 @@ import pytest
 
 from indexes.build import app as build_app
 from indexes.embedding_store import EmbeddingStore
-from indexes.encoder import Encoder
 from indexes.indexed_store import IndexedStore
 from indexes.search import app as search_app
+from indexes.sentence_encoder import SentenceEncoder
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
 from recallbed.harness.checksums import seal
@@ -94,7 +94,10 @@ def test_the_vectors_are_those_of_sentence_transformers(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     folder = model(tmp_path, {"query": QUERY, "document": MEMORIES})
-    peer, encoder = SentenceTransformer(str(folder), device="cpu"), Encoder(str(folder), "cpu")
+    peer, encoder = (
+        SentenceTransformer(str(folder), device="cpu"),
+        SentenceEncoder(str(folder), "cpu"),
+    )
     for role, encode in (("query", peer.encode_query), ("memory", peer.encode_document)):
         expected = encode(["tea", "tea cat"], normalize_embeddings=True)
         assert encoder.encode(["tea", "tea cat"], role=role)[0] == pytest.approx(expected, abs=1e-6)
@@ -127,7 +130,7 @@ def test_the_store_keeps_vectors_of_other_prompts_apart(tmp_path: Path) -> None:
             ({"query": "none", "memory": "none"}, "tea", "tea"),
             ({"query": "cat "}, "cat tea", "kept: tea"),
         ):
-            encoder = Encoder(folder, "cpu", store=store, prompts=prompts)  # type: ignore[arg-type]
+            encoder = SentenceEncoder(folder, "cpu", store=store, prompts=prompts)  # type: ignore[arg-type]
             assert encoder.encode(["tea"], role="query")[0][0] == pytest.approx(
                 unit(*query.split()), abs=1e-6
             )
@@ -141,7 +144,9 @@ def test_a_model_with_a_network_for_each_is_asked_by_role(tmp_path: Path) -> Non
     turned = {word: vector[::-1] for word, vector in WORDS.items()}
     router = Router.for_query_document([static(turned)], [static(WORDS)])
     SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path / "routed"))
-    encoder = Encoder(str(tmp_path / "routed"), "cpu", store=EmbeddingStore(tmp_path / "s.sqlite"))
+    encoder = SentenceEncoder(
+        str(tmp_path / "routed"), "cpu", store=EmbeddingStore(tmp_path / "s.sqlite")
+    )
     for _ in range(2):  # the second time from the store
         assert encoder.encode(["tea"], role="query")[0].tolist() == [[0, 0, 1]]
         assert encoder.encode(["tea"])[0].tolist() == [[1, 0, 0]]
@@ -153,7 +158,7 @@ def test_a_configuration_that_cannot_be_read_is_one_line(tmp_path: Path) -> None
     for content in ("{", '{"prompts": 3}', '{"prompts": {"query": 3}}', "[1]"):
         (folder / "config_sentence_transformers.json").write_text(content)
         with pytest.raises(UserError, match="config_sentence_transformers") as caught:
-            Encoder(str(folder))
+            SentenceEncoder(str(folder))
         assert "\n" not in str(caught.value)
 
 

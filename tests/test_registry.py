@@ -17,7 +17,7 @@ from tests.kit import ROOT, WriteRelease, python, rows_of
 
 OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
 OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
-OURS += ["setwise"]
+OURS += ["setwise", "use"]
 SHOUT = '''
 from retrievers import Retriever
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from indexes.encoder import Encoder, unit
+from indexes.encoder import Encoder, make_encoder, unit
 from memory_systems.external.openai_api import (
     EmbeddingRequest,
     InvalidBody,
@@ -242,7 +242,7 @@ class Gateway:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return self._given or Encoder(EMBEDDER)
+        return self._given or make_encoder(EMBEDDER)
 
     @property
     def _encoder_name(self) -> str:

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from indexes.sentence_encoder import SentenceEncoder
 from memory_systems.external.catalogue import EXTERNAL, ExternalSpec
 from memory_systems.external.environments import environment_of
 from memory_systems.external.gateway import EMBEDDER
 from memory_systems.external.system import ExternalSystem, packages_of
 from memory_systems.registry import register_system
 from recallbed.chat_models.base import JSON
-from retrievers.dense import Dense
 
 
 class InstalledSystem(ExternalSystem):
@@ -22,7 +22,7 @@ class InstalledSystem(ExternalSystem):
 
     spec: ClassVar[ExternalSpec]
     needs_chat = True
-    libraries = Dense.libraries  # the gateway's embedder
+    libraries = ("numpy", *SentenceEncoder.libraries)  # the gateway's embedder
 
     @property
     @override
@@ -50,7 +50,7 @@ class InstalledSystem(ExternalSystem):
 
     @override
     def depends_on(self) -> list[Path]:
-        from indexes.encoder import resolve_model
+        from indexes.model_folder import resolve_model
 
         return [resolve_model(EMBEDDER)]
 

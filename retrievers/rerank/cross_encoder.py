@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from indexes.encoder import (
+from indexes.model_folder import model_hash, resolve_model
+from indexes.sentence_encoder import (
     NO_LIMIT,
     load_model,
-    model_hash,
     model_settings,
-    resolve_model,
     token_counts,
     token_ids,
     token_limit,
