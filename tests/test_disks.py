@@ -234,3 +234,30 @@ def test_an_input_error_on_a_full_disk_is_that_of_the_full_disk(
     monkeypatch.setattr("recallbed.harness.sqlite_file._free", lambda path: 0)
     error = sqlite_error(sqlite3.SQLITE_IOERR_SHMSIZE, "disk I/O error")
     assert "the disk is full" in explain(error, tmp_path / "f", "reply cache")
+
+
+UNPACK = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, "")
+from recallbed.errors import UserError
+from tests.split_models import FILES, install_parts
+place = Path(sys.argv[1])
+packages = place.parent / "packages"
+sys.path.insert(0, str(packages))
+os.environ["XDG_CACHE_HOME"] = str(place)
+model = install_parts(packages, files={**FILES, "model.safetensors": os.urandom(3 << 20)})
+try:
+    model.folder()
+except UserError as error:
+    print(error)
+print([path.name for path in (place / "recallbed" / "models").iterdir()])
+"""
+
+
+def test_a_model_that_does_not_fit_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    line, left = on_a_small_disk(tmp_path, UNPACK).splitlines()
+    assert line.startswith(f"tiny: cannot be unpacked into {tmp_path}/disk/recallbed/models/tiny-")
+    assert "(No space left on device)" in line
+    assert "XDG_CACHE_HOME" in line
+    assert re.fullmatch(r"\['tiny-[0-9a-f]{12}\.lock'\]", left)

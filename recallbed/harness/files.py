@@ -30,8 +30,12 @@ def named_or_cached(named: str | None, variable: str, name: str) -> Path | None:
     chosen = named or os.environ.get(variable)
     if chosen == "none":
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(chosen).expanduser() if chosen else cache / "recallbed" / name
+    return Path(chosen).expanduser() if chosen else user_cache() / name
+
+
+def user_cache() -> Path:
+    """Our folder in the user's cache, which need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "recallbed"
 
 
 def refuse_output(out: Path, overwrite: bool) -> None:
