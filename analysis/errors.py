@@ -55,10 +55,12 @@ def explained(
     allow_code: bool = False,
     store: str | None = None,
     chat: ChatOptions = _DEFAULTS,
+    models: Sequence[Path] = (),
 ) -> list[Miss]:
     """Return the misses of one retriever with its reasons for the gold and for the first memory.
 
-    The retriever is built again from the run's manifest, and no chat model is called. If it cannot
+    The retriever is built again from the run's manifest, and no chat model is called. Folders of
+    local models are looked for in `models`, in the working folder and next to the run. If it cannot
     be built or explains nothing, the misses are returned as they are, with one note on stderr.
     """
     from indexes.embedding_store import choose_store
@@ -72,7 +74,11 @@ def explained(
     stored = partial(choose_store, store)
     context = RunContext(prints["seed"], material.data.bank, stored, chats=chats)
     try:
-        retriever = rebuild(prints["retrievers"], label, context, allow_code=allow_code)
+        retriever = rebuild(
+            *(prints["retrievers"], label, context),
+            allow_code=allow_code,
+            models=[*models, Path(), run.path.parent],
+        )
         memories = (memory for miss in found for memory in miss.ranked.memories)
         retriever.prepare_for(label, (miss.query.query for miss in found), memories)
         return _with_reasons(retriever, found)
@@ -190,6 +196,15 @@ def errors(
     overwrite: Overwrite = False,
     allow_code: AllowCode = False,
     store: Store = None,
+    models: Annotated[
+        tuple[Path, ...],
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder that holds local models of the run. Default: the working folder and the"
+            " folder of the run.",
+            rich_help_panel="Retrievers",
+        ),
+    ] = (),
     chat: Annotated[ChatOptions, Without(*_UNUSED)] = _DEFAULTS,
 ) -> None:
     """List the misses of a retriever: the gold, what was ranked first, and why.
@@ -250,7 +265,13 @@ def errors(
         return
     found = [miss for miss in all_of[0].found if not miss_kind or miss.kind in miss_kind]
     shown = found[: limit or (_SHOWN if kind == "text" else None)]
-    listed = explained(finished, material, shown, allow_code=allow_code, store=store, chat=chat)
+    listed = explained(
+        *(finished, material, shown),
+        allow_code=allow_code,
+        store=store,
+        chat=chat,
+        models=models,
+    )
     if kind == "text":
         lines = summary_lines(summaries, width, str(keep))
         _give(out, [*lines, *misses_lines(listed, width)], True)

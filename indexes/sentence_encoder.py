@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from indexes.compact import apply_compact, read_compact, whole_model_folder
 from indexes.embedding_store import EmbeddingStore
 from indexes.encoder import Encoder, ModelInputs, prompts_in_force
 from indexes.legibility import legibility
@@ -29,6 +30,8 @@ _TASKS: Mapping[Role, str] = {"query": "query", "memory": "document"}
 class SentenceEncoder(Encoder):
     """A sentence-transformers model: a packaged name, a local folder or a hub name.
 
+    A folder may hold a compact model (`indexes.compact`), which is made from its base.
+
     Arguments as for `indexes.encoder.make_encoder`.
     """
 
@@ -44,7 +47,8 @@ class SentenceEncoder(Encoder):
         prompts: Mapping[Role, str | None] | None = None,
     ) -> None:
         folder = resolve_model(model)
-        own, self._routed = asymmetry(folder)
+        self._read_from = whole_model_folder(folder)
+        own, self._routed = asymmetry(self._read_from)
         super().__init__(model, folder, batch_size, store, prompts_in_force(own, prompts))
         self._device, self._max_tokens = device, max_tokens
 
@@ -76,7 +80,7 @@ class SentenceEncoder(Encoder):
 
     @override
     def legibility(self, text: str) -> float:
-        return legibility(text, self.folder)
+        return legibility(text, self._read_from)
 
     @override
     def measured_settings(self) -> dict[str, Any]:
@@ -139,10 +143,11 @@ def load_model(kind: str, folder: Path, device: str) -> Any:
             "dense models need more packages. Run: pip install 'recallbed[dense]'"
         ) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    compact, whole = read_compact(folder), whole_model_folder(folder)
     try:
         where = None if device == "auto" else device
         model = getattr(sentence_transformers, kind)(
-            str(folder), device=where, local_files_only=True
+            str(whole), device=where, local_files_only=True
         )
     except Exception as error:
         line = " ".join(str(error).split())[:300]
@@ -150,6 +155,8 @@ def load_model(kind: str, folder: Path, device: str) -> Any:
             f"{folder}: cannot be loaded as a {kind} ({type(error).__name__}: {line})"
         ) from error
     model.float()  # half precision would round close scores to ties
+    if compact is not None:
+        apply_compact(model, compact)
     return model
 
 

@@ -107,6 +107,14 @@ COMMANDS: Mapping[str, Entry] = {
         "Stores of memories that can be searched.",
     ),
     "store": Entry("indexes.store", "Show or prune the embedding store."),
+    "train": Entry(
+        {
+            "finetune": Entry(
+                "training.finetune", "Fine-tune a sentence encoder on queries and their memories."
+            ),
+        },
+        "Retrievers that learn.",
+    ),
     "install-system": Entry(
         "memory_systems.install",
         "Install an external memory system in an environment of its own.",

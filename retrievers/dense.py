@@ -18,6 +18,7 @@ from recallbed.harness.progress import progress
 from retrievers.base import Retriever, RunContext
 from retrievers.explanation import Cosine
 from retrievers.registry import register
+from retrievers.trained import trained_sessions
 
 
 @register("dense")
@@ -51,6 +52,7 @@ class Dense(Retriever):
         }
         self.encoder = make_encoder(model, device, batch_size, max_tokens, prompts=prompts)
         self.libraries = tuple(sorted({"numpy", *self.encoder.libraries}))
+        self.trained_on = trained_sessions([self.encoder.folder])
         self._table = VectorTable()
         self._first: dict[Hashable, int] = {}  # the first row of a model input
         self._truncated: set[Hashable] = set()

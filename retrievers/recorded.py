@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from indexes.model_folder import model_hash
 from recallbed.chat_models import ChatModel, ChatOptions, Chats
 from recallbed.errors import UserError
 from recallbed.harness.failures import cause_of
@@ -19,9 +21,17 @@ Entry = Mapping[str, Any]
 
 
 def rebuild(
-    entries: Sequence[Entry], label: str, run: RunContext, *, allow_code: bool = False
+    entries: Sequence[Entry],
+    label: str,
+    run: RunContext,
+    *,
+    allow_code: bool = False,
+    models: Sequence[Path] = (),
 ) -> Retriever:
     """Return the retriever of a label, with the settings that the run had.
+
+    A fingerprint has the name of a local model's folder without its path. The folder is looked for
+    in the working folder and in `models`; only one with the recorded weights is taken.
 
     Raise UserError if it cannot be built here: its class or model is missing, it is a class of the
     user's and `allow_code` is not given, or what is built has other settings or other code.
@@ -29,7 +39,7 @@ def rebuild(
     by_label = {entry["label"]: entry for entry in entries}
     try:
         needed = {one["label"]: one for one in _with_legs(by_label, by_label[label])}
-        given = [_configured(one, allow_code) for one in needed.values()]
+        given = [_configured(one, allow_code, models) for one in needed.values()]
         found = leg_finder(given, run)(label)
         configuration = next(one for one in given if one.label == label)
         built = dict(describe_retriever(configuration, found))
@@ -103,7 +113,7 @@ def _with_legs(by_label: Mapping[str, Entry], entry: Entry) -> Iterator[Entry]:
             yield from _with_legs(by_label, known)
 
 
-def _configured(entry: Entry, allow_code: bool) -> GivenInstance:
+def _configured(entry: Entry, allow_code: bool, models: Sequence[Path]) -> GivenInstance:
     """The configuration of an instance, which the run builds again with its store and legs."""
     name = entry.get("name") or entry["class"]
     if ":" in name and not allow_code and not name.startswith("retrievers."):
@@ -111,8 +121,20 @@ def _configured(entry: Entry, allow_code: bool) -> GivenInstance:
             f"{entry['label']}: is of the class `{name}`. Pass --allow-code to run its code"
         )
     cls = RETRIEVERS.find(name)
-    instance = cls(**cls.arguments_of(entry["settings"]))
+    arguments = dict(cls.arguments_of(entry["settings"]))
+    if (folder := _local_model(entry["settings"], models)) is not None:
+        arguments["model"] = str(folder)
+    instance = cls(**arguments)
     return GivenInstance(entry["label"], name, {}, instance=instance)
+
+
+def _local_model(settings: Mapping[str, Any], places: Sequence[Path]) -> Path | None:
+    """The folder in one of the places that has the recorded name and weights of a model."""
+    name, weights = settings.get("model"), settings.get("weights")
+    if not isinstance(name, str) or not isinstance(weights, str) or Path(name).name != name:
+        return None
+    folders = [folder for place in places if (folder := place / name).is_dir()]
+    return next((folder for folder in folders if model_hash(folder) == weights), None)
 
 
 def _chat_models(settings: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

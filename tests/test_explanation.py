@@ -1,6 +1,7 @@
 """Explanations of scores: their parts make the scores, and no chat model is called for them."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,19 @@ def test_a_dense_retriever_is_built_again_with_its_prompts(tiny: str, monkeypatc
     recorded = entries(["dense"], words, RunContext())
     again = rebuild(recorded, "dense", RunContext())
     assert dict(again.settings()) == recorded[0]["settings"]
+
+
+def test_a_local_model_is_found_by_its_name_and_weights(tiny: str, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "tuned")
+    recorded = entries(["dense"], [f"dense.model={tmp_path / 'tuned'}"], RunContext())
+    assert recorded[0]["settings"]["model"] == "tuned"
+    with pytest.raises(UserError, match="no model `tuned`"):
+        rebuild(recorded, "dense", RunContext(), models=[tmp_path.parent])
+    again = rebuild(recorded, "dense", RunContext(), models=[tmp_path.parent, tmp_path])
+    assert dict(again.settings()) == recorded[0]["settings"]
+    (tmp_path / "tuned" / "other.txt").write_text("other weights")
+    with pytest.raises(UserError, match="no model `tuned`"):
+        rebuild(recorded, "dense", RunContext(), models=[tmp_path])
 
 
 def test_a_run_with_a_reranker_is_explained_from_its_replies(

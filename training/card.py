@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,11 @@ FORMAT = 1
 ALPSBENCH: Mapping[str, str] = {
     "license": "ODC-BY 1.0",
     "attribution": "AlpsBench (arXiv:2603.26680), made from WildChat conversations (ODC-BY)",
+}
+LICENSES: Mapping[str, str] = {
+    "all-MiniLM-L6-v2": "Apache-2.0",
+    "all-mpnet-base-v2": "Apache-2.0",
+    "use": "Apache-2.0",
 }
 _SAMPLE: Mapping[str, str] = {
     "license": "MIT",
@@ -132,3 +138,16 @@ def _figures(card: Card) -> list[str]:
             values = " | ".join(f"{by_size[size]['mean']:.3f}" for size in sizes)
             lines.append(f"| {label} | {metric} | {values} |")
     return lines
+
+
+def license_of(model: str, folder: Path) -> str:
+    """Return the licence of a base model: known by name, or from the front matter of its README."""
+    if model in LICENSES:
+        return LICENSES[model]
+    try:
+        text = (folder / "README.md").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return "unknown"
+    front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+    found = re.search(r"^license: *(\S+)", front[1], re.MULTILINE) if front else None
+    return found[1] if found else "unknown"

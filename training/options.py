@@ -15,7 +15,7 @@ from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
 from recallbed.errors import UserError
 from recallbed.harness.options import Seed
 from recallbed.harness.run_options import Overwrite, Resume
-from training.examples import KINDS, Kind
+from training.examples import KINDS
 
 if TYPE_CHECKING:
     from training.examples import TrainingData
@@ -39,9 +39,10 @@ class TrainingOptions:
     data: Data = None
     split: Split = "dev"
     kinds: Annotated[
-        tuple[Kind, ...],
+        tuple[str, ...],
         typer.Option(
             "--examples",
+            metavar="|".join(KINDS),
             help="Kind of examples; may be repeated. Default: all that the data has.",
         ),
     ] = KINDS
@@ -56,12 +57,16 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:
             raise UserError("--overwrite excludes --resume")
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise UserError(f"--examples {kind}: choose one of {', '.join(KINDS)}")
 
     def read(self) -> TrainingData:
         """Return the data. Raises UserError and DataError as `read_training_data` does."""
         from training.examples import read_training_data
 
-        return read_training_data(self.data, self.split, self.kinds)
+        kinds = [kind for kind in KINDS if kind in self.kinds]
+        return read_training_data(self.data, self.split, kinds)
 
     def store_path(self) -> Path | None:
         """Return the embedding store's file; None for none."""
