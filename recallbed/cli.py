@@ -61,6 +61,12 @@ COMMANDS: Mapping[str, Entry] = {
         },
         "Task 4, use of memories in answers.",
     ),
+    "train": Entry(
+        {
+            "adapter": Entry("training.adapter", "Train two linear maps over frozen embeddings."),
+        },
+        "Retrievers that learn.",
+    ),
     "compare": Entry(
         "analysis.compare",
         "Compare retrievers on the same pools, or memory systems or models, in pairs.",

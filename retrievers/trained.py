@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,21 @@ def _are_digests(sessions: Any) -> bool:
     return isinstance(sessions, list) and all(isinstance(one, str) for one in sessions)
 
 
-def model_folder(name: str | None, shipped: str) -> Path:
-    """Return the folder of a trained model: a folder by name, or for None the one we ship.
+def model_folder(name: str, retriever: str, shipped: Collection[str], trainer: str) -> Path:
+    """Return the folder of a trained model: one that is shipped by its name, else a folder.
 
-    Raises UserError if there is no such folder.
+    A folder that is called like a shipped model is `./NAME`. Raises UserError if there is no such
+    folder, naming the models shipped for the retriever and the command that trains one.
     """
-    folder = Path(__file__).parent / "models" / shipped if name is None else Path(name).expanduser()
+    if name in shipped:
+        folder = Path(__file__).parent / "models" / retriever / name
+    else:
+        folder = Path(name).expanduser()
     if not folder.is_dir():
-        what = "no model is shipped with this version" if name is None else "no such folder"
-        raise UserError(f"{folder}: {what}. Train one: python -m training.adapter --out FOLDER")
+        raise UserError(
+            f"{name}: no such model ({', '.join(sorted(shipped))}) and no such folder."
+            f" Train one: python -m {trainer} --out FOLDER"
+        )
     return folder
 
 

@@ -123,7 +123,7 @@ def test_wordless_memories_among_others_change_no_winner() -> None:
 # K above the size of the pool
 
 
-MODELS = ("dense", "minilm", "folds")
+MODELS = ("adapted", "dense", "minilm", "folds")
 NO_MODEL = [
     n
     for n in RETRIEVERS.names()

@@ -17,6 +17,7 @@ import pytest
 from recallbed.corpus.records import Memory
 from recallbed.harness.configurations import Configuration
 from retrievers import RETRIEVERS, Retriever, RetrieverError, RunContext, Scored, build_retriever
+from retrievers.adapted import Adapted
 from retrievers.explanation import TermWeights, TextExplanation
 from retrievers.folds import Folds
 from retrievers.overlap import Overlap
@@ -24,12 +25,12 @@ from retrievers.rerank import Reranker
 from retrievers.testing import POOL, RetrieverContract
 from tests.kit import python
 
-# Rerankers need a model and folds a folder; they have contract tests of their own.
+# Rerankers need a model, folds and adapted a folder; they have contract tests of their own.
 OURS = [
     name
     for name in RETRIEVERS.names()
     if RETRIEVERS.find(name).__module__.startswith("retrievers.")
-    and not issubclass(RETRIEVERS.find(name), Reranker | Folds)
+    and not issubclass(RETRIEVERS.find(name), Reranker | Folds | Adapted)
 ]
 BY_CHANCE = {"constant", "random"}
 CHECKS = [name for name in vars(RetrieverContract) if name.startswith("test_")]

@@ -15,9 +15,9 @@ from retrievers.bm25 import BM25
 from retrievers.registry import describe_retriever
 from tests.kit import ROOT, WriteRelease, python, rows_of
 
-OURS = ["bm25", "constant", "cross-encoder", "dense", "faiss", "full-context", "hybrid", "listwise"]
-OURS += ["minilm", "overlap", "pairwise", "pointwise", "query-likelihood", "random", "rank-bm25"]
-OURS += ["setwise", "use"]
+OURS = ["adapted", "bm25", "constant", "cross-encoder", "dense", "faiss", "folds", "full-context"]
+OURS += ["hybrid", "listwise", "minilm", "overlap", "pairwise", "pointwise", "query-likelihood"]
+OURS += ["random", "rank-bm25", "setwise", "use"]
 SHOUT = '''
 from retrievers import Retriever
 

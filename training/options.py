@@ -43,9 +43,9 @@ class TrainingOptions:
         typer.Option(
             "--examples",
             metavar="|".join(KINDS),
-            help="Kind of examples; may be repeated. Default: all that the data has.",
+            help="Kind of examples; may be repeated. Default: those that are best for the trainer.",
         ),
-    ] = KINDS
+    ] = ()
     folds: OtherFolds = None
     seed: Seed = 0
     distractors: Sizes = None
@@ -61,12 +61,16 @@ class TrainingOptions:
             if kind not in KINDS:
                 raise UserError(f"--examples {kind}: choose one of {', '.join(KINDS)}")
 
+    @property
+    def chosen_kinds(self) -> tuple[Kind, ...]:
+        """The kinds of examples that were asked for; empty for those of the trainer."""
+        return tuple(kind for kind in KINDS if kind in self.kinds)
+
     def read(self) -> TrainingData:
         """Return the data. Raises UserError and DataError as `read_training_data` does."""
         from training.examples import read_training_data
 
-        kinds = [kind for kind in KINDS if kind in self.kinds]
-        return read_training_data(self.data, self.split, kinds)
+        return read_training_data(self.data, self.split, self.chosen_kinds or KINDS)
 
     def store_path(self) -> Path | None:
         """Return the embedding store's file; None for none."""
@@ -112,10 +116,21 @@ def _typed_option(name: str, value: Any) -> list[str]:
         return [option] if value else []
     if isinstance(value, Path):
         return [option, "DATA" if name == "data" else "FOLDER"]
-    if isinstance(value, tuple) and all(isinstance(one, int) for one in value):
+    if isinstance(value, tuple) and isinstance(value[0], int):
         return [option, ",".join(map(str, value))]
     values = value if isinstance(value, tuple) else (value,)
-    return [word for one in values for word in (option, str(one))]
+    return [word for one in values for word in (option, _without_path(str(one)))]
+
+
+def _without_path(word: str) -> str:
+    """A model, or a model and its weight; of a folder, the name alone."""
+    name, equals, weight = word.rpartition("=")
+    return f"{shown_model(name)}={weight}" if equals else shown_model(word)
+
+
+def shown_model(name: str) -> str:
+    """Return the name of a model as a card holds it: of a folder, without the path."""
+    return Path(name).resolve().name if name and Path(name).is_dir() else name
 
 
 @contextmanager
