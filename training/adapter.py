@@ -92,8 +92,8 @@ def _parsed(word: str) -> tuple[str, float]:
 @app.command(
     on_stop="finished folds are kept; continue with --resume",
     examples=(
-        "python -m training.adapter --data DATA --out adapted",
-        "python -m training.adapter --data DATA --folds 5 --out adapted-folds",
+        "recallbed train adapter --data DATA --out adapted",
+        "recallbed train adapter --data DATA --folds 5 --out adapted-folds",
     ),
 )
 def adapter(
