@@ -341,6 +341,6 @@ def test_the_command_line_of_a_card_has_no_path(tmp_path: Path) -> None:
     )
     how = AdapterOptions(encoder=(f"{tmp_path}=0.5", "use=0.6"), steps=30)
     assert options.command_line("training.adapter", how) == (
-        "python -m training.adapter --out FOLDER --data DATA --examples query --examples evidence --folds 5"
-        f" --encoder {tmp_path.name}=0.5 --encoder use=0.6 --steps 30"
+        "python -m training.adapter --out FOLDER --data DATA --examples query --examples evidence"
+        f" --folds 5 --encoder {tmp_path.name}=0.5 --encoder use=0.6 --steps 30"
     )

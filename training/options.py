@@ -15,7 +15,7 @@ from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
 from recallbed.errors import UserError
 from recallbed.harness.options import Seed
 from recallbed.harness.run_options import Overwrite, Resume
-from training.examples import KINDS
+from training.examples import KINDS, Kind
 
 if TYPE_CHECKING:
     from training.examples import TrainingData
