@@ -61,12 +61,6 @@ COMMANDS: Mapping[str, Entry] = {
         },
         "Task 4, use of memories in answers.",
     ),
-    "train": Entry(
-        {
-            "adapter": Entry("training.adapter", "Train two linear maps over frozen embeddings."),
-        },
-        "Retrievers that learn.",
-    ),
     "compare": Entry(
         "analysis.compare",
         "Compare retrievers on the same pools, or memory systems or models, in pairs.",
@@ -115,6 +109,7 @@ COMMANDS: Mapping[str, Entry] = {
     "store": Entry("indexes.store", "Show or prune the embedding store."),
     "train": Entry(
         {
+            "adapter": Entry("training.adapter", "Train two linear maps over frozen embeddings."),
             "finetune": Entry(
                 "training.finetune", "Fine-tune a sentence encoder on queries and their memories."
             ),
