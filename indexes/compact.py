@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,11 +73,15 @@ def whole_model_folder(folder: Path) -> Path:
     return base
 
 
+def _plain(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors without the prefix of sentence-transformers, which differs between its versions."""
+    return {re.sub(r"^0\.(?:auto_model|model)\.", "", name): tensors[name] for name in tensors}
+
+
 def tensors_hash(tensors: Mapping[str, Any]) -> str:
     """Return 16 hex digits of a hash of named tensors as float32: the same from any file format."""
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name]
+    for name, value in sorted(_plain(tensors).items()):
         if value.is_floating_point():
             digest.update(f"{name} {tuple(value.shape)}\0".encode())
             digest.update(value.detach().float().cpu().contiguous().numpy().tobytes())
@@ -99,7 +104,7 @@ def write_compact(
     import torch
     from safetensors.torch import save
 
-    kept: dict[str, Any] = {}
+    before, after, kept = _plain(before), _plain(after), {}
     squared = left_out = 0.0
     for name in sorted(after):
         change = after[name].detach().float().cpu() - before[name].detach().float().cpu()
@@ -141,7 +146,7 @@ def apply_compact(model: Any, compact: CompactModel) -> None:
     path = compact.folder / DIFFERENCES_FILE
     try:
         kept = load_file(path)
-        parameters = dict(model.named_parameters())
+        parameters = _plain(dict(model.named_parameters()))
         with torch.no_grad():
             for key in sorted(kept):
                 name, _, part = key.rpartition(".")

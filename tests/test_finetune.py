@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from recallbed.corpus.records import Memory
 from recallbed.corpus.sessions import session_digest
 from retrievers.dense import Dense
 from tests.kit import one_line_error, read_json, run, write_lines
-from tests.tiny_models import save_bert
+from tests.tiny_models import SIZES, save_bert, save_tokenizer
 from training.encoder_training import (
     WEIGHTS,
     EncoderTraining,
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 WORDS = [f"w{i}" for i in range(60)]
 NO_PROMPTS: Mapping[Any, str] = {"query": "", "memory": ""}
-RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-3, checkpoint_every=2)
+RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-3, checkpoint_every=2, mine="epoch")
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,29 @@ def test_frozen_layers_change_no_vector(bert: Path) -> None:
         np.testing.assert_allclose(encoded(model, some), expected, atol=1e-6)
         frozen.release()
         np.testing.assert_array_equal(encoded(model, some), expected)
+
+
+@pytest.mark.parametrize("kind", ["MPNet", "Roberta", "DistilBert"])
+def test_other_encoders_can_be_frozen(kind: str, tmp_path: Path) -> None:
+    """What all layers share, such as the position bias of MPNet, is frozen too."""
+    import torch
+    import transformers
+
+    size = save_tokenizer(tmp_path, WORDS, 40)
+    torch.manual_seed(3)
+    sizes = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2}
+    sizes = sizes if kind == "DistilBert" else dict(SIZES)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=size, max_position_embeddings=48, pad_token_id=0, **sizes
+    )
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
+    some = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10"]
+    model = loaded(tmp_path)
+    expected = encoded(model, some)
+    FrozenLayers(model, 1)
+    np.testing.assert_allclose(encoded(model, some), expected, atol=1e-5)
+    assert trained_parameters(model)
+    assert all("layer.1." in name for name in trained_parameters(model))
 
 
 def test_only_the_layers_above_are_trained_and_names_stay(bert: Path) -> None:
@@ -205,6 +229,17 @@ def test_a_resumed_training_ends_byte_equal(bert: Path, tmp_path: Path) -> None:
     assert outcome(folder, again.run()) == whole
     assert again.history == []  # nothing was trained
     assert whole[1][0].held_out is not None
+
+
+def test_negatives_are_mined_once_by_the_base_model(bert: Path, tmp_path: Path) -> None:
+    recipe = replace(RECIPE, epochs=2, mine="once")
+    made = training(bert, tmp_path / "a", held=0, recipe=recipe)
+    model, pairs = made.model, made.pairs
+    base = MinedNegatives(pairs, made.train, recipe.negatives, recipe.mined, made.seed)
+    base.mine(0, encoded(model, pairs.queries), encoded(model, pairs.memories))
+    made.run()
+    assert made.negatives.epoch == 1
+    np.testing.assert_array_equal(made.negatives.found, base.found)
 
 
 def test_a_training_stops_without_gain_and_keeps_the_best_epoch(

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import typer
@@ -42,21 +42,25 @@ class Recipe:
     """How an encoder is trained on pairs. All but `checkpoint_every` can change the weights."""
 
     PANEL: ClassVar[str] = "Recipe"
-    epochs: Epochs = 2
+    epochs: Epochs = 3
     batch_size: Annotated[int, typer.Option(min=2, help="Pairs per step.")] = 32
     learning_rate: Annotated[
         float, typer.Option(min=0, help="Highest learning rate; it rises, then falls to 0.")
-    ] = 4e-5
+    ] = 5e-5
     loss_temperature: Annotated[
         float, typer.Option(min=1e-3, help="Cosines are divided by it in the loss.")
     ] = 0.05
     negatives: Annotated[
         int, typer.Option(min=0, help="Hard negatives per pair and epoch, in addition to others'.")
-    ] = 1
+    ] = 2
     mined: Annotated[
         int,
         typer.Option(min=1, help="Hard negatives are drawn from the best N memories of the bank."),
-    ] = 50
+    ] = 40
+    mine: Annotated[
+        Literal["once", "epoch"],
+        typer.Option(help="Find the best memories by the base model, or anew in each epoch."),
+    ] = "once"
     patience: Annotated[
         int,
         typer.Option(min=1, help="Epochs without gain on held-out sessions before it stops."),
@@ -81,7 +85,8 @@ class EncoderTraining:
 
     `held` numbers the pairs held out for early stopping, none for a fixed number of epochs. The
     model is trained in place; parameters that need no gradient stay as they are. `label` is shown
-    with the progress.
+    with the progress. `vectors` are those of all queries and memories by the model as it is, if
+    they are known.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class EncoderTraining:
         folder: Path,
         seed: int,
         label: str = "training",
+        vectors: dict[Role, Floats] | None = None,
     ) -> None:
         self.model, self.pairs, self.train, self.held = model, pairs, train, held
         self.recipe, self.prompts, self.folder = recipe, prompts, folder
@@ -103,7 +109,7 @@ class EncoderTraining:
         self.history: list[EpochResult] = []
         self.losses: list[float] = []
         self.stopped = False
-        self._vectors: tuple[int, dict[Role, Floats]] | None = None
+        self._vectors = None if vectors is None else (0, vectors)
 
     @property
     def steps(self) -> int:
@@ -155,10 +161,10 @@ class EncoderTraining:
 
     def begin_epoch(self, step: int) -> None:
         """Mine negatives for the epoch that step `step` is the first of, unless restored."""
-        epoch = step // self.steps
+        epoch, mined = step // self.steps, self.negatives.epoch >= 0
         if self.negatives.epoch == epoch:
             return
-        if self.recipe.negatives:
+        if self.recipe.negatives and not (mined and self.recipe.mine == "once"):
             vectors = self.vectors(step)
             self.negatives.mine(epoch, vectors["query"], vectors["memory"])
         else:

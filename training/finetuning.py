@@ -28,6 +28,7 @@ from training.examples import TrainingData
 from training.finetune_options import FinetuneConfig, model_label
 from training.folds import fold_of
 from training.frozen_layers import FrozenLayers
+from training.negatives import Floats
 from training.pairs import TextPairs, by_length
 
 LIBRARIES = (
@@ -72,7 +73,9 @@ class Finetuning:
         self.initial = {n: p.detach().clone() for n, p in trained_parameters(self.model).items()}
         for role in ("query", "memory"):
             self._remember(role)
-        self.pairs = TextPairs.of(data, self._encoded)
+        self.vectors: dict[Role, Floats] = {}
+        self.pairs = TextPairs.of(data, self._base_vectors)
+        self.vectors["query"] = self._encoded(self.pairs.queries, "query")
 
     def _truncate(self) -> None:
         most = self.config.encoder.max_length
@@ -92,8 +95,13 @@ class Finetuning:
                 self.frozen.remember(inputs["input_ids"])
                 advance(len(some))
 
-    def _encoded(self, memories: Sequence[str]) -> Any:
-        return encoded(self.model, memories, self.prompts["memory"])
+    def _base_vectors(self, memories: Sequence[str]) -> Floats:
+        self.vectors["memory"] = self._encoded(memories, "memory")
+        return self.vectors["memory"]
+
+    def _encoded(self, texts: Sequence[str], role: Role) -> Floats:
+        with progress(f"encoding by the base model, {role}", len(texts)) as advance:
+            return encoded(self.model, texts, self.prompts[role], advance)
 
     def train(self, part: Part, seed: int) -> list[EpochResult]:
         """Train the model of a part with a seed; its result is in the folder of checkpoints."""
@@ -102,7 +110,7 @@ class Finetuning:
         label = f"{part.name}, seed {seed}"
         return EncoderTraining(
             *(self.model, self.pairs, train, held, self.config.recipe, self.prompts),
-            *(self._place(part, seed), seed, label),
+            *(self._place(part, seed), seed, label, self.vectors),
         ).run()
 
     def _place(self, part: Part, seed: int) -> Path:
@@ -129,13 +137,14 @@ class Finetuning:
 
         Return the share of the change that a compact model keeps, by the part's name.
         """
+        import torch
         from safetensors.torch import load_file
 
         config, options, encoder = self.config, self.config.options, self.config.encoder
         seeds = range(options.seed, options.seed + encoder.seeds)
         found = [load_file(self._place(part, seed) / WEIGHTS) for seed in seeds]
         mean = {
-            name: (sum(one[name].double() for one in found) / len(found)).to(value.dtype)
+            name: torch.stack([one[name].double() for one in found]).mean(0).to(value.dtype)
             for name, value in self.initial.items()
         }
         kept: dict[str, float] = {}
@@ -162,10 +171,16 @@ class Finetuning:
         named = replace(encoder, base_model=base.name)
         command = options.command_line("training.finetune", named, config.recipe)
         card = Card.of(
-            *("finetuned", command, options.seed),
+            "finetuned",
+            command,
+            options.seed,
             {**config.settings(), **trained_for},
-            *(self.data.provenance, sorted(part.sessions), [base], LIBRARIES),
-            *(self.figures, self.data.aliases),
+            self.data.provenance,
+            sorted(part.sessions),
+            [base],
+            LIBRARIES,
+            self.figures,
+            self.data.aliases,
         )
         # What the base was trained on, the result was too.
         digests = sorted({*card.sessions, *trained_sessions([self.base])})

@@ -29,6 +29,7 @@ REMEMBERED = 2 << 30
 class FrozenLayers:
     """The embeddings and the lowest `count` layers of a sentence-transformers model, frozen.
 
+    Only the layers above are trained, and what is behind them, not what all layers share.
     While it is in force, the model gives the same vectors as before, but for dropout: frozen layers
     have none. The parameters keep their names and places, so that the model can be saved. Raises
     UserError for a model that has fewer layers, or that cannot be frozen.
@@ -58,12 +59,17 @@ class FrozenLayers:
         self._pad = tokenizer.pad_token_id
         assert self._inner is not None
         self._frozen = [self._inner.embeddings, *layers[:count]]
+        above = {id(p) for layer in layers[count:] for p in layer.parameters()}
+        # Such as the position bias of MPNet, which the frozen layers read too.
+        self._still = [
+            p for p in self._inner.parameters() if p.requires_grad and id(p) not in above
+        ]
         self._embed = self._inner.embeddings.forward
         self._inner.embeddings.forward = self._embeddings
         for i, layer in enumerate(layers):
             layer.forward = self._layer(layer.forward, frozen=i < count)
-        for part in self._frozen:
-            part.requires_grad_(False)
+        for parameter in self._still:
+            parameter.requires_grad_(False)
 
     def release(self) -> None:
         """Let the model compute all its layers again; their parameters can be trained again."""
@@ -72,8 +78,8 @@ class FrozenLayers:
         layers = getattr(self._inner, _LAYERS[self._inner.config.model_type]).layer
         for part in (self._inner.embeddings, *layers):
             del part.forward
-        for part in self._frozen:
-            part.requires_grad_(True)
+        for parameter in self._still:
+            parameter.requires_grad_(True)
         self._known.clear()
         self._inner = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -69,7 +69,7 @@ class RankingTrainer(SentenceTransformerTrainer):
         return loss
 
 
-class _Follow(TrainerCallback):  # type: ignore[misc]
+class _Follow(TrainerCallback):
     def __init__(self, training: EncoderTraining, advance: Callable[[int], None]) -> None:
         self.training, self.advance = training, advance
 
@@ -127,7 +127,7 @@ def ranking_trainer(
         args=arguments,
         train_dataset=Dataset.from_dict({"label": train.tolist()}),
         loss=MaskedRankingLoss(model, scale=1 / recipe.loss_temperature),
-        data_collator=batches,
+        data_collator=cast(Any, batches),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
