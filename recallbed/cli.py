@@ -109,9 +109,13 @@ COMMANDS: Mapping[str, Entry] = {
     "store": Entry("indexes.store", "Show or prune the embedding store."),
     "train": Entry(
         {
+            "fit": Entry("training.fit", "Train a retriever on your own labelled memories."),
             "adapter": Entry("training.adapter", "Train two linear maps over frozen embeddings."),
             "finetune": Entry(
                 "training.finetune", "Fine-tune a sentence encoder on queries and their memories."
+            ),
+            "learning-curve": Entry(
+                "training.learning_curve", "Measure what more training sessions bring."
             ),
         },
         "Retrievers that learn.",

@@ -136,11 +136,13 @@ def test_the_names_in_the_help_are_those_there_are(registry: Registry[Any]) -> N
 
 ONE_NAME_SEVERAL_MEANINGS = {
     *("--out", "--label", "--retriever", "--limit", "--format", "--by", "--title", "--overwrite"),
+    *("--encoder", "--rank", "--temperature"),
 }
 """A result is a run folder, a file or a folder; the label of an import is new, not chosen. Commands
 on finished runs choose retrievers and limit what is shown; formats are those of a command. Queries
 are grouped, and stores searched, by something; a picture or a page has a title; the audit's only
-file is that of --clean.
+file is that of --clean. The audit's encoder finds paraphrases, those of an adapter are what it is
+trained over; a request has a temperature, and so has a loss; maps and differences have a rank.
 """
 
 

@@ -30,6 +30,7 @@ from task2.localisation import best_over_turns, localisation
 from task2.score import app, score_update
 from tests import kit
 from tests.kit import one_line_error, write_lines
+from tests.trained_retriever import TRAINED
 
 JSON = Any
 KEPT, CHANGED, NEW = UpdateAction.RETENTION, UpdateAction.MODIFICATION, UpdateAction.ADDITION
@@ -298,9 +299,22 @@ def test_command_prints_tables_and_json(tmp_path: Path) -> None:
         assert part in shown
     for more, message in (
         (["--retriever", "nobody"], "no retriever `nobody`"),
-        (["--set", "bm25.k1=1"], "--set needs a --retriever"),
+        (["--set", "bm25.k1=1"], "--set and --unseen need a --retriever"),
+        (["--unseen"], "--set and --unseen need a --retriever"),
     ):
         one_line_error(run(tmp_path / "p.jsonl", "--data", root, *more), message)
+
+
+def test_localisation_leaves_out_what_the_retriever_knows(tmp_path: Path) -> None:
+    root = release(tmp_path / "data", 2)
+    write_lines(
+        tmp_path / "p.jsonl", [{"benchmark_id": "q0", "memory_items": list(map(as_json, GOLD))}]
+    )
+    words = [tmp_path / "p.jsonl", "--data", root, "--retriever", f"trained={TRAINED}"]
+    words += ["--set", "trained.sessions=s0"]
+    one_line_error(run(*words), "trained was trained on 1 of these 2 sessions")
+    [place] = json.loads(run(*words, "--unseen", "--json", code=0).stdout)["localisation"]
+    assert place["scored"] == 1
 
 
 # --- real data ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from retrievers import Hybrid, Retriever
 from retrievers.overlap import Overlap
 from retrievers.unseen import unseen_rows
 from task3 import predict, sweep, tune
+from task4 import run as task4_run
 from tests.kit import WriteRelease, one_line_error, read_json, read_lines, rows_of, run, write_lines
 from tests.trained_retriever import TRAINED, Trained
 
@@ -191,3 +192,17 @@ def test_sessions_are_counted_once_each() -> None:
     retriever: Retriever = Trained("a")
     rows = [("1", "a"), ("2", "a"), ("3", "b")]
     assert unseen_rows([("x", retriever)], rows, leave_out=True) == [2]
+
+
+def test_a_memory_system_is_not_run_on_sessions_that_its_retriever_knows(tmp_path: Path) -> None:
+    given = ["--system", "extractive", "--ability", "1", "--limit", "3", "--store", "none"]
+    given += ["--retriever", f"trained={TRAINED}"]
+    run(task4_run.app, *given, "--out", tmp_path / "all", code=0)
+    names = [row["item"] for row in rows_of(tmp_path / "all")]
+    known = ("--set", f"trained.sessions={names[0]}")
+    done = run(task4_run.app, *given, *known, "--out", tmp_path / "run", code=2)
+    one_line_error(done, "trained was trained on 1 of these 3 sessions")
+    run(task4_run.app, *given, *known, "--out", tmp_path / "run", "--unseen", code=0)
+    assert [row["item"] for row in rows_of(tmp_path / "run")] == names[1:]
+    recorded = read_json(tmp_path / "run" / "manifest.json")["fingerprint"]["data"]["unseen"]
+    assert recorded == {"left_out": 1, "rows": names[1:]}

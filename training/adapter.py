@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from training.examples import Kind
 
 app = App()
+Encoders = Annotated[
+    tuple[str, ...],
+    typer.Option(
+        metavar="MODEL[=WEIGHT]",
+        help="Encoder of an adapter and its weight; may be repeated."
+        " Default: all-mpnet-base-v2=1 and use=0.6.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -26,14 +34,7 @@ class AdapterOptions:
     """How the maps are trained; the defaults are those of `AdapterRecipe`."""
 
     PANEL: ClassVar[str] = "Training"
-    encoder: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            metavar="MODEL[=WEIGHT]",
-            help="Encoder and its weight; may be repeated."
-            " Default: all-mpnet-base-v2=1 and use=0.6.",
-        ),
-    ] = ()
+    encoder: Encoders = ()
     steps: Annotated[int, typer.Option(min=1, help="Steps of gradient descent.")] = 20
     rate: Annotated[float, typer.Option(min=1e-6, help="Learning rate.")] = 0.03
     momentum: Annotated[float, typer.Option(min=0, max=0.999, help="Momentum.")] = 0.9
@@ -113,7 +114,6 @@ def adapter(
     adapted. With --folds, a model for each fold in a folder of its own, folds.json for the
     retriever folds, and crossvalidation.json.
     """
-    from recallbed.corpus.material import gather
     from recallbed.harness.fingerprint import difference
     from recallbed.harness.terminal import note
     from recallbed.harness.text_table import print_tables
@@ -141,7 +141,7 @@ def adapter(
             f" --set adapted.model={options.out}"
         )
         return
-    material = gather(options.data, options.split, None, options.distractors, options.pool_seeds)
+    material = options.material()
     with options.opened() as folder:
         found = cross_validate(training, material, folder, options.folds, options.resume)
     print_tables([figures_table(found)])

@@ -142,13 +142,12 @@ def _measured(
     config: FinetuneConfig, data: TrainingData, folds: Mapping[str, int], out: Path
 ) -> dict[str, Any]:
     """Write the folds' file and figures into `out`; return the figures."""
-    from recallbed.corpus.material import gather
     from retrievers.base import RunContext
     from retrievers.dense import Dense
     from training.measure import held_out_figures, measure, write_figures
 
     options = config.options
-    material = gather(options.data, options.split, None, options.distractors, options.pool_seeds)
+    material = options.material()
     rows = material.pools.rows
     fold = {i: folds[key] for i, row in enumerate(rows) if (key := session_key(row)) in folds}
     write_folds(out, "dense", "model", {rows[i].query: number for i, number in fold.items()})

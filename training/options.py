@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from indexes.options import Store
-from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
+from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split, Strategy
 from recallbed.errors import UserError
 from recallbed.harness.options import Seed
 from recallbed.harness.run_options import Overwrite, Resume
 from training.examples import KINDS, Kind
 
 if TYPE_CHECKING:
+    from recallbed.corpus.material import Material
     from training.examples import TrainingData
 
 Epochs = Annotated[
@@ -71,6 +72,16 @@ class TrainingOptions:
         from training.examples import read_training_data
 
         return read_training_data(self.data, self.split, self.chosen_kinds or KINDS)
+
+    def material(self) -> Material:
+        """Return the pools to be measured on: nested if sizes are given, else as `gather` does.
+
+        Raises DataError as `gather` does.
+        """
+        from recallbed.corpus.material import gather
+
+        strategy: Strategy | None = "nested" if self.distractors else None
+        return gather(self.data, self.split, strategy, self.distractors, self.pool_seeds)
 
     def store_path(self) -> Path | None:
         """Return the embedding store's file; None for none."""
