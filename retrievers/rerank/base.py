@@ -61,6 +61,24 @@ def order_key(seed: int, query: str, text: str, salt: str = "") -> bytes:
     return hashlib.sha256(joined).digest()
 
 
+def best_of_pool(
+    query: str,
+    pool: Sequence[Memory],
+    scores: NDArray[np.float32],
+    depth: int | None = None,
+    seed: int = 0,
+) -> Shortlist:
+    """Return the distinct texts among the best `depth` memories of a pool, of all by default."""
+    depth = len(pool) if depth is None else min(depth, len(pool))
+    lowest = np.partition(scores, len(pool) - depth)[len(pool) - depth]
+    near = [int(i) for i in np.flatnonzero(scores >= lowest)]
+    near.sort(key=lambda i: (-scores[i], order_key(seed, query, pool[i].text)))
+    best: dict[str, float] = {}
+    for i in near[:depth]:
+        best.setdefault(pool[i].text, float(scores[i]))
+    return Shortlist(query, tuple(best), np.array(list(best.values())))
+
+
 class Reranker(BatchRetriever):
     """Reorders the best `depth` of `first_stage`, a label or a registered name.
 
@@ -234,14 +252,7 @@ class Reranker(BatchRetriever):
         self, query: str, pool: Sequence[Memory], scores: NDArray[np.float32]
     ) -> Shortlist:
         """The distinct texts among the best `depth` memories of the pool."""
-        depth = len(pool) if self.depth is None else min(self.depth, len(pool))
-        lowest = np.partition(scores, len(pool) - depth)[len(pool) - depth]
-        near = [int(i) for i in np.flatnonzero(scores >= lowest)]
-        near.sort(key=lambda i: (-scores[i], order_key(self.seed, query, pool[i].text)))
-        best: dict[str, float] = {}
-        for i in near[:depth]:
-            best.setdefault(pool[i].text, float(scores[i]))
-        return Shortlist(query, tuple(best), np.array(list(best.values())))
+        return best_of_pool(query, pool, scores, self.depth, self.seed)
 
     def _merge(
         self, pool: Sequence[Memory], first: Scored, shortlist: Shortlist, result: Reranked
