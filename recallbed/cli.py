@@ -114,6 +114,7 @@ COMMANDS: Mapping[str, Entry] = {
             "finetune": Entry(
                 "training.finetune", "Fine-tune a sentence encoder on queries and their memories."
             ),
+            "reranker": Entry("training.reranker", "Learn to combine retrievers."),
             "learning-curve": Entry(
                 "training.learning_curve", "Measure what more training sessions bring."
             ),

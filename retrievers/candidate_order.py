@@ -53,7 +53,8 @@ class LinearOrder(CandidateOrder):
     @override
     def values(self, features: Floats) -> Floats:
         # Row by row, so that a value does not depend on the number of rows.
-        return np.einsum("ij,j->i", (features - self.mean) / self.scale, self.coefficients)
+        standardised = (features - self.mean) / self.scale
+        return np.asarray(np.einsum("ij,j->i", standardised, self.coefficients), np.float64)
 
     @override
     def arrays(self) -> Arrays:

@@ -15,16 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from indexes.encoder import (
-    Role,
-    asymmetry,
-    load_model,
-    model_hash,
-    model_settings,
-    resolve_model,
-    token_limit,
-    unit,
-)
+from indexes.encoder import unit
+from indexes.legibility import legibility
+from indexes.model_folder import Role, asymmetry, model_hash, resolve_model
+from indexes.sentence_encoder import load_model, model_settings, token_limit
 from indexes.vector_table import VectorTable
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -185,6 +179,10 @@ class MaxSim(Retriever):
     @override
     def pool_independent(self) -> bool:
         return True
+
+    @override
+    def trust(self, query: str) -> float:
+        return legibility(query, self.encoder.folder)
 
     @override
     def prepare(self, queries: Sequence[str], memories: Sequence[Memory]) -> None:

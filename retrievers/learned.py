@@ -18,6 +18,7 @@ from retrievers.hybrid import Hybrid, as_leg
 from retrievers.learned_model import LearnedModel, read_learned
 from retrievers.registry import describe_leg, leg_finder, register
 from retrievers.rerank.base import Reranked, Reranker, Shortlist, best_of_pool
+from retrievers.trained import model_folder, trained_sessions
 
 SUM = "sum"
 
@@ -27,14 +28,16 @@ class Learned(Reranker):
     """Legs, their weights and the order of the best candidates, as `training.reranker` fitted them.
 
     The whole pool is scored by a weighted sum of the legs' standard scores; then the best `depth`
-    of the model are ordered by a learned function of `retrievers.features`. `model` is a folder.
+    of the model are ordered by a learned function of `retrievers.features`. `model` is a folder, by
+    default the one that is shipped.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str | None = None) -> None:
         self.model = model
-        self.folder = Path(model).expanduser()
+        self.folder = model_folder(model, "learned")
         self.learned: LearnedModel = read_learned(self.folder)
         super().__init__(SUM, self.learned.depth)
+        self.trained_on = trained_sessions([self.folder])
 
     @classmethod
     @override
@@ -66,7 +69,7 @@ class Learned(Reranker):
     def settings(self) -> Mapping[str, Any]:
         model = self.learned
         return {
-            "model": self.folder.name,
+            "model": None if self.model is None else self.folder.name,
             "depth": model.depth,
             "order": None if model.order is None else model.order.kind,
             "features": list(model.features),

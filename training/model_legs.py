@@ -11,7 +11,7 @@ from typing import Any
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.input_text import STRICT_JSON
-from training.folds import FOLDS_FILE
+from retrievers.folds import FOLDS_FILE
 
 LEGS = "legs"
 _FOLDS = "folds"

@@ -31,7 +31,7 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     from retrievers.learned import build_legs
     from retrievers.unseen import only_unseen
     from training.examples import read_training_data
-    from training.measure import figures_table
+    from training.measure import figures_table, read_figures
     from training.options import refuse_folder, whole_folder
     from training.pool_results import score_pools
     from training.reranker_run import RerankerTraining
@@ -40,7 +40,8 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     refuse_folder(options.out, options.overwrite)
     configurations = retrievers.configurations
     feature_names([one.label for one in configurations], options.features)
-    data = read_training_data(options.data, options.split, ["query"])
+    figures = None if options.figures is None else read_figures(options.figures)
+    data = read_training_data(options.data, options.split)
     material = gather(
         options.data, options.split, None, options.distractors, options.pool_seeds, None
     )
@@ -51,10 +52,10 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
         training = RerankerTraining(options, configurations, data, material, draft)
         training.use(score_pools(material, legs), teacher)
         if options.folds is None:
-            say(*training.train())
+            say(*training.train(figures))
             return
-        lines, figures = training.cross_validate(options.folds)
-        print_tables([figures_table(figures)])
+        lines, found = training.cross_validate(options.folds)
+        print_tables([figures_table(found)])
         say(*lines)
 
 

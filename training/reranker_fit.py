@@ -35,7 +35,8 @@ class FitSettings:
     """How a combination is fitted.
 
     The best `depth` candidates are ordered by `features`; `combination` says by what, `auto` lets
-    inner folds choose. A teacher's order is `teacher_weight` of a target, the golds are the rest.
+    inner folds choose. For the order of candidates, a teacher is `teacher_weight` of a target and
+    the golds are the rest; the weights of the sum follow the golds alone.
     """
 
     depth: int
@@ -144,7 +145,7 @@ class CombinationFit:
             right = np.zeros(len(columns))
             right[list(self.scored.golds(at))] = 1 / len(self.scored.golds(at))
             rows.append(columns)
-            targets.append(self._targets(at, right, [m.text for m in self.scored.memories(at)]))
+            targets.append(right)
             starts.append(total)
             total += len(columns)
         lists = Lists(np.concatenate(rows), np.array(starts), np.concatenate(targets))
@@ -222,7 +223,7 @@ def _lists(candidates: Sequence[_Candidates]) -> Lists:
     """The shortlists that hold something right, one after another."""
     kept = [one for one in candidates if one.targets.any()]
     if not kept:
-        raise UserError("no gold is among the candidates. Raise --depth, or give better legs")
+        raise UserError("no gold is among the candidates. Raise --candidates, or give better legs")
     sizes = [len(one.targets) for one in kept]
     return Lists(
         np.concatenate([one.features for one in kept]),

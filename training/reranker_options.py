@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 import typer
 
-from recallbed.corpus.options import Data, PoolSeeds, Sizes, Split
+from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
+from recallbed.errors import UserError
 from recallbed.harness.options import Seed
 from recallbed.harness.run_options import Overwrite
 
@@ -28,11 +29,12 @@ class CombinationOptions:
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the trained model.")]
     data: Data = None
     split: Split = "dev"
-    folds: Annotated[
-        int | None,
+    folds: OtherFolds = None
+    figures: Annotated[
+        Path | None,
         typer.Option(
-            min=2,
-            help="Train a model for each of N folds of the sessions, and measure each on its fold.",
+            metavar="FILE",
+            help="crossvalidation.json of the same training with --folds, for the card.",
         ),
     ] = None
     trained: Annotated[
@@ -42,8 +44,8 @@ class CombinationOptions:
             help="Model that takes the place of a `folds` leg in the result. May be repeated.",
         ),
     ] = ()
-    depth: Annotated[
-        int, typer.Option(min=2, help="Candidates that are ordered by their features.")
+    candidates: Annotated[
+        int, typer.Option(min=2, help="Best memories of the sum that are ordered by features.")
     ] = 20
     features: Annotated[
         tuple[str, ...],
@@ -70,3 +72,22 @@ class CombinationOptions:
     pool_seeds: PoolSeeds = (0, 1, 2)
     seed: Seed = 0
     overwrite: Overwrite = False
+
+    def __post_init__(self) -> None:
+        if self.figures is not None and self.folds:
+            raise UserError("--figures is for a model of all sessions. Leave --folds out")
+
+    def command_words(self) -> list[str]:
+        """Return the options that are not the defaults, without paths, as they are typed."""
+        numbers = {"folds": self.folds, "candidates": self.candidates, "seed": self.seed}
+        defaults = {"folds": None, "candidates": 20, "seed": 0}
+        found = ["--data DATA"] if self.data is not None else []
+        found += [f"--{key} {n}" for key, n in numbers.items() if n != defaults[key]]
+        found += [f"--feature {kind}" for kind in self.features]
+        if self.combination != "auto":
+            found.append(f"--combination {self.combination}")
+        if self.teacher is not None:
+            found.append(f"--teacher RUN --teacher-weight {self.teacher_weight:g}")
+        if self.distractors is not None:
+            found.append(f"--distractors {','.join(map(str, self.distractors))}")
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from retrievers.learned_model import write_learned
 from training.card import BaseModel, Card, write_card
 from training.examples import TrainingData
 from training.folds import fold_name, fold_of, write_folds
-from training.measure import KS, HeldOut, figures_of, write_figures
+from training.measure import KS, HeldOut, held_out_figures, write_figures
 from training.model_legs import model_legs
 from training.pool_results import PoolAt, PoolResults
-from training.reranker_fit import CombinationFit, Fitted, FitSettings
+from training.reranker_fit import CombinationFit, FitSettings, Fitted
 from training.reranker_options import CombinationOptions
 from training.teacher import TaughtShares
 
@@ -51,6 +51,7 @@ class RerankerTraining:
         self.command = " ".join(
             ["python -m training.reranker"]
             + [f"--retriever {one.label}={one.name}" for one in configurations]
+            + options.command_words()
         )
         labels = [one.label for one in configurations]
         if taken := {LEARNED, SUM} & set(labels):
@@ -58,12 +59,13 @@ class RerankerTraining:
                 f"--retriever {min(taken)}: the label is that of a result. Give another"
             )
         self.settings = FitSettings(
-            options.depth,
+            options.candidates,
             tuple(feature_names(labels, options.features)),
             options.combination,
             seed=options.seed,
             teacher_weight=options.teacher_weight,
         )
+        self.provenance = data.of_kinds(["query"]).provenance
         self.sessions = [session_key(row) for row in material.pools.rows]
 
     def use(self, scored: PoolResults, teacher: TaughtShares | None) -> None:
@@ -79,11 +81,11 @@ class RerankerTraining:
             return [0] * len(self.sessions)
         return [folds[session] for session in self.sessions]
 
-    def train(self) -> list[str]:
-        """Fit one model on all rows; return lines on it."""
+    def train(self, figures: Mapping[str, Any] | None = None) -> list[str]:
+        """Fit one model on all rows, with `figures` for its card; return lines on it."""
         rows = range(len(self.sessions))
         fitted = self.fit.fit(rows)
-        self._write(self.out, fitted, rows)
+        self._write(self.out, fitted, rows, figures)
         return [_line("all sessions", fitted)]
 
     def cross_validate(self, k: int) -> tuple[list[str], dict[str, Any]]:
@@ -106,7 +108,7 @@ class RerankerTraining:
         labels = list(self.scored.legs)
         baseline = BASELINE if BASELINE in labels else labels[0]
         found = recalls.held_out(labels)
-        figures = figures_of(found, self.material, baseline, k, self.options.seed)
+        figures = held_out_figures(found, self.material, baseline, k, self.options.seed)
         write_figures(self.out, figures)
         queries = {
             row.query: fold for row, fold in zip(self.material.pools.rows, of_row, strict=True)
@@ -114,10 +116,16 @@ class RerankerTraining:
         write_folds(self.out, LEARNED, "model", queries)
         return lines, figures
 
-    def _write(self, folder: Path, fitted: Fitted, rows: Sequence[int]) -> None:
+    def _write(
+        self,
+        folder: Path,
+        fitted: Fitted,
+        rows: Sequence[int],
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
         write_learned(folder, fitted.model)
         settings = {
-            "depth": self.settings.depth,
+            "candidates": self.settings.depth,
             "order": fitted.chosen,
             "recall@1 on inner folds": dict(fitted.inner_recall),
             "weights": dict(zip(fitted.model.labels, fitted.model.weights, strict=True)),
@@ -134,10 +142,12 @@ class RerankerTraining:
             if isinstance(described.get("weights"), str):
                 base.append(BaseModel(str(described.get("model", label)), described["weights"]))
         card = Card.of(
-            *(LEARNED, self.command, self.options.seed, settings, self.data.provenance),
+            *(LEARNED, self.command, self.options.seed, settings, self.provenance),
             [self.sessions[i] for i in rows],
             base,
             sorted(libraries),
+            figures,
+            self.data.aliases,
         )
         write_card(folder, card)
 
