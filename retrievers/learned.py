@@ -21,6 +21,9 @@ from retrievers.rerank.base import Reranked, Reranker, Shortlist, best_of_pool
 from retrievers.trained import model_folder, trained_sessions
 
 SUM = "sum"
+DEFAULT_LEARNED = "mpnet"
+SHIPPED_LEARNED = (DEFAULT_LEARNED,)
+"""Names of the models in retrievers/models/learned."""
 
 
 @register("learned")
@@ -28,13 +31,13 @@ class Learned(Reranker):
     """Legs, their weights and the order of the best candidates, as `training.reranker` fitted them.
 
     The whole pool is scored by a weighted sum of the legs' standard scores; then the best `depth`
-    of the model are ordered by a learned function of `retrievers.features`. `model` is a folder, by
-    default the one that is shipped.
+    of the model are ordered by a learned function of `retrievers.features`. `model` is a folder, or
+    the name of a model that is shipped.
     """
 
-    def __init__(self, model: str | None = None) -> None:
+    def __init__(self, model: str = DEFAULT_LEARNED) -> None:
         self.model = model
-        self.folder = model_folder(model, "learned")
+        self.folder = model_folder(model, "learned", SHIPPED_LEARNED, "training.reranker")
         self.learned: LearnedModel = read_learned(self.folder)
         super().__init__(SUM, self.learned.depth)
         self.trained_on = trained_sessions([self.folder])
@@ -69,7 +72,7 @@ class Learned(Reranker):
     def settings(self) -> Mapping[str, Any]:
         model = self.learned
         return {
-            "model": None if self.model is None else self.folder.name,
+            "model": self.folder.name,
             "depth": model.depth,
             "order": None if model.order is None else model.order.kind,
             "features": list(model.features),

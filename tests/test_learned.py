@@ -200,7 +200,7 @@ def test_a_damaged_model_is_one_line(tmp_path: Path, change: dict[str, Any], mes
 
 
 def test_missing_or_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere: no such folder"):
+    with pytest.raises(UserError, match=r"nowhere: no such model \(mpnet\) and no such folder"):
         Learned(str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"learned\.json: cannot be read"):
         Learned(str(tmp_path))

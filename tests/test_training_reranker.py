@@ -308,7 +308,11 @@ def test_a_cross_validated_leg_is_replaced_by_the_model_of_all_sessions(tmp_path
     [leg] = model_legs(given, [f"cv={whole}"], out)
     assert (leg.label, leg.name) == ("cv", "dense")
     assert leg.settings == {"max_tokens": "none", "model": "./legs/cv"}
-    with pytest.raises(UserError, match="--trained cv=FOLDER"):
+    [leg] = model_legs(given, ["cv=a-name"], out)
+    assert leg.settings["model"] == "a-name"
+    with pytest.raises(UserError, match="there is no folder /nowhere"):
+        model_legs(given, ["cv=/nowhere"], out)
+    with pytest.raises(UserError, match="--trained cv=MODEL"):
         model_legs(given, [], out)
     [leg] = model_legs(given, [], None)
     assert (leg.name, leg.settings) == ("folds", {"folder": str(folds)})

@@ -22,9 +22,9 @@ def model_legs(
 ) -> list[Configuration]:
     """Return the legs to record, and copy the folders that they name into `folder`/legs.
 
-    `trained`, LABEL=FOLDER, names the model that takes the place of a leg of the retriever `folds`,
-    which knows no other queries. With `folder` None, for models of folds, all legs stay as they
-    are, their folders named by their whole path.
+    `trained`, LABEL=MODEL, names the model that takes the place of a leg of the retriever `folds`,
+    which knows no other queries: a folder, or a name that the leg's retriever knows. With `folder`
+    None, for models of folds, all legs stay as they are, their folders named by their whole path.
 
     Raise UserError for a label that is no such leg, and for such a leg without a model.
     """
@@ -35,7 +35,7 @@ def model_legs(
             if one.label not in replaced:
                 raise UserError(
                     f"{one.label}: models of folds score the queries of their folds alone."
-                    f" Name the model of all sessions, --trained {one.label}=FOLDER"
+                    f" Name the model of all sessions, --trained {one.label}=MODEL"
                 )
             one = _model_of(one, replaced[one.label])
         settings = {
@@ -48,23 +48,23 @@ def model_legs(
 
 def _by_label(
     configurations: Sequence[Configuration], trained: Sequence[str], folder: Path | None
-) -> dict[str, Path]:
+) -> dict[str, str]:
     names = {one.label: one.name for one in configurations}
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for word in trained:
         label, equals, path = word.partition("=")
         if not equals or not path:
-            raise UserError(f"--trained {word}: write it as LABEL=FOLDER")
+            raise UserError(f"--trained {word}: write it as LABEL=MODEL")
         if names.get(label) != _FOLDS or folder is None:
             why = "--folds trains no model of all sessions" if folder is None else ""
             raise UserError(f"--trained {word}: {why or f'`{label}` is no leg of `folds`'}")
-        if not Path(path).is_dir():
+        if "/" in path and not Path(path).is_dir():
             raise UserError(f"--trained {word}: there is no folder {path}")
-        found[label] = Path(path)
+        found[label] = path
     return found
 
 
-def _model_of(leg: Configuration, folder: Path) -> Configuration:
+def _model_of(leg: Configuration, model: str) -> Configuration:
     """The leg with the one model of all sessions in place of its cross-validated ones."""
     path = Path(leg.settings.get("folder", "")) / FOLDS_FILE
     try:
@@ -73,7 +73,7 @@ def _model_of(leg: Configuration, folder: Path) -> Configuration:
         settings = {str(k): _typed(v) for k, v in dict(described.get("settings", {})).items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    return Configuration(leg.label, name, {**settings, setting: str(folder)})
+    return Configuration(leg.label, name, {**settings, setting: model})
 
 
 def _typed(value: Any) -> str:

@@ -40,8 +40,9 @@ class CombinationOptions:
     trained: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="LABEL=FOLDER",
-            help="Model that takes the place of a `folds` leg in the result. May be repeated.",
+            metavar="LABEL=MODEL",
+            help="Folder or shipped model that takes the place of a `folds` leg in the result."
+            " May be repeated.",
         ),
     ] = ()
     candidates: Annotated[
