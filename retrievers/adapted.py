@@ -63,23 +63,26 @@ class LinearMap:
 
 @dataclass(frozen=True)
 class Adapter:
-    """Encoders, and the maps of their concatenated vectors for queries and for memories."""
+    """Encoders, and the maps of their concatenated vectors for queries and for memories.
+
+    The part of a query that an encoder cannot read well is scaled down by its legibility, not below
+    `least_trust`; 1 leaves all parts as they are.
+    """
 
     encoders: tuple[WeightedEncoder, ...]
     query: LinearMap
     memory: LinearMap
+    least_trust: float = 1.0
 
     @property
     def width(self) -> int:
         """The length of the concatenated vector."""
         return sum(one.width for one in self.encoders)
 
-    def concatenated(self, parts: Sequence[Floats]) -> Floats:
-        """Return the vectors of each encoder, (n, its width), as one matrix, (n, width).
-
-        Scaled so that a row has length 1 if each part has.
-        """
-        return concatenated(parts, [one.weight for one in self.encoders])
+    @property
+    def weights(self) -> list[float]:
+        """The weight of each encoder."""
+        return [one.weight for one in self.encoders]
 
     def save(self, folder: Path) -> None:
         """Write both files, the maps in float16."""
@@ -94,7 +97,7 @@ class Adapter:
             for name, tensor in (("down", linear.down), ("up", linear.up))
         }
         encoders = [asdict(one) for one in self.encoders]
-        content = {"format": ADAPTER_FORMAT, "encoders": encoders}
+        content = {"format": ADAPTER_FORMAT, "encoders": encoders, "least_trust": self.least_trust}
         write_atomically(folder / ADAPTER_WEIGHTS, save(tensors))
         write_atomically(folder / ADAPTER_SETTINGS, canonical(content) + "\n")
 
@@ -116,6 +119,7 @@ class Adapter:
                 )
                 for one in content["encoders"]
             )
+            least_trust = float(content["least_trust"])
             tensors = {name: tensor.astype(np.float64) for name, tensor in load_file(path).items()}
             maps = [
                 LinearMap(tensors[f"{side}.down"], tensors[f"{side}.up"])
@@ -124,7 +128,7 @@ class Adapter:
         except Exception as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{path}: cannot be read ({type(error).__name__}: {line})") from None
-        found = cls(encoders, *maps)
+        found = cls(encoders, maps[0], maps[1], least_trust)
         for linear in maps:
             rank = linear.down.shape[-1]
             if (linear.down.shape, linear.up.shape) != ((found.width, rank), (rank, found.width)):
@@ -134,15 +138,25 @@ class Adapter:
         return found
 
 
-def concatenated(parts: Sequence[Floats], weights: Sequence[float]) -> Floats:
+def concatenated(
+    parts: Sequence[Floats], weights: Sequence[float], trusts: Floats | None = None
+) -> Floats:
     """Return vectors of several encoders, (n, width of each), side by side, (n, sum of widths).
 
-    Each is scaled by its weight, all by the length of the weights.
+    Each is scaled by its weight, all by the length of the weights. `trusts`, (n, encoders), scale
+    the parts of each row besides.
     """
     scale = np.linalg.norm(weights)
-    return np.concatenate(
-        [part * np.float32(w / scale) for part, w in zip(parts, weights, strict=True)], axis=1
-    )
+    found = [part * np.float32(w / scale) for part, w in zip(parts, weights, strict=True)]
+    if trusts is not None:
+        found = [part * trusts[:, i : i + 1] for i, part in enumerate(found)]
+    return np.concatenate(found, axis=1)
+
+
+def query_trusts(queries: Sequence[str], legs: Sequence[Dense], least: float) -> Floats:
+    """Return how well each encoder reads each query, `least` to 1, (len(queries), len(legs))."""
+    found = [[max(leg.encoder.legibility(q), least) for leg in legs] for q in queries]
+    return np.array(found, np.float32).reshape(len(queries), len(legs))
 
 
 @register("adapted")
@@ -251,13 +265,15 @@ class Adapted(Retriever):
         """Return the mapped unit vector of a query, (width,)."""
         legs = self._checked_legs
         parts = [leg.vectors([leg.query_text(query)], "query") for leg in legs]
-        return self.adapter.query(self.adapter.concatenated(parts)[0])
+        trusts = query_trusts([query], legs, self.adapter.least_trust)
+        return self.adapter.query(concatenated(parts, self.adapter.weights, trusts)[0])
 
     def memory_vectors(self, texts: Sequence[str]) -> Floats:
         """Return the mapped unit vectors of memories, (len(texts), width)."""
         parts = [leg.vectors(list(texts), "memory") for leg in self._checked_legs]
         # One by one, so that a vector does not depend on how many are mapped together.
-        return np.stack([self.adapter.memory(x) for x in self.adapter.concatenated(parts)])
+        joined = concatenated(parts, self.adapter.weights)
+        return np.stack([self.adapter.memory(x) for x in joined])
 
     def _add(self, texts: Iterable[str]) -> None:
         new = [text for text in texts if text not in self._table]

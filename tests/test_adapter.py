@@ -262,7 +262,7 @@ def test_vectors_of_several_encoders_are_weighted(place: Path, tmp_path: Path) -
     rng = np.random.default_rng(1)
     save_static(tmp_path / "other", {f"know{i}": rng.normal(size=4).tolist() for i in range(8)})
     encoders = tuple(
-        WeightedEncoder(str(folder), weight, Adapted_weights(folder), width)
+        WeightedEncoder(str(folder), weight, weights_of(folder), width)
         for folder, weight, width in ((place / "encoder", 1.0, 16), (tmp_path / "other", 0.5, 4))
     )
     nothing = LinearMap(np.zeros((20, 1)), np.zeros((1, 20)))
@@ -274,10 +274,31 @@ def test_vectors_of_several_encoders_are_weighted(place: Path, tmp_path: Path) -
     assert score == pytest.approx((one + 0.25 * other) / 1.25, abs=1e-6)
 
 
-def Adapted_weights(folder: Path) -> str:  # noqa: N802
+def weights_of(folder: Path) -> str:
     from retrievers.dense import Dense
 
     return str(Dense(str(folder)).settings()["weights"])
+
+
+def test_an_encoder_that_cannot_read_a_query_counts_less(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    save_static(tmp_path / "other", {f"know{i}": rng.normal(size=4).tolist() for i in range(8)})
+    monkeypatch.setattr(
+        "indexes.sentence_encoder.SentenceEncoder.legibility",
+        lambda self, text: 0.0 if self.folder.name == "encoder" else 0.8,
+    )
+    folders = ((place / "encoder", 16), (tmp_path / "other", 4))
+    encoders = tuple(WeightedEncoder(str(f), 1.0, weights_of(f), width) for f, width in folders)
+    nothing = LinearMap(np.zeros((20, 1)), np.zeros((1, 20)))
+    (tmp_path / "model").mkdir()
+    Adapter(encoders, nothing, nothing, 0.1).save(tmp_path / "model")
+    retriever = Adapted(str(tmp_path / "model"))
+    one, other = (leg.score("know1", [Memory("know2")])[0] for leg in retriever.legs)
+    [score] = retriever.score("know1", [Memory("know2")])
+    scale = np.sqrt(2 * (0.1**2 + 0.8**2))
+    assert score == pytest.approx((0.1 * one + 0.8 * other) / scale, abs=1e-6)
 
 
 def test_another_version_of_an_encoder_is_refused(model: Path, tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ class AdapterOptions:
     rank: Annotated[
         int, typer.Option(min=1, help="Rank of each map's difference to the identity.")
     ] = 64
+    least_trust: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Least factor of an encoder in a query that it cannot read; 1 for no factor.",
+        ),
+    ] = 0.05
     early_stopping: Annotated[
         bool,
         typer.Option(
@@ -74,7 +82,7 @@ class AdapterOptions:
         if len(set(names)) < len(names):
             raise UserError(f"--encoder: {names} names an encoder twice")
         chosen = tuple(kinds) or BEST_KINDS
-        return AdapterConfig(encoders, recipe, self.early_stopping, seed, chosen)
+        return AdapterConfig(encoders, recipe, self.early_stopping, seed, chosen, self.least_trust)
 
 
 def _parsed(word: str) -> tuple[str, float]:

@@ -16,7 +16,7 @@ from recallbed.corpus.sessions import session_key
 from recallbed.errors import UserError
 from recallbed.harness.fingerprint import difference
 from recallbed.harness.progress import progress
-from retrievers.adapted import Adapted, Adapter, WeightedEncoder, concatenated
+from retrievers.adapted import Adapted, Adapter, WeightedEncoder, concatenated, query_trusts
 from retrievers.base import Retriever, RunContext
 from retrievers.dense import Dense
 from retrievers.trained import read_card
@@ -46,8 +46,9 @@ _BASELINE, _BASELINE_MODEL = "minilm", "all-MiniLM-L6-v2"
 class AdapterConfig:
     """Which encoders, by name and weight, which kinds of examples, and how the maps are trained.
 
-    With `early_stopping` the number of steps, at most `recipe.steps`, is that with the least loss
-    on one fold of the training sessions; the maps are then trained on all of them.
+    The part of a query that an encoder cannot read well is scaled down by its legibility, not below
+    `least_trust`. With `early_stopping` the number of steps, at most `recipe.steps`, is that with
+    the least loss on one fold of the training sessions; the maps are then trained on all of them.
     """
 
     encoders: EncoderWeights = DEFAULT_ENCODERS
@@ -55,6 +56,7 @@ class AdapterConfig:
     early_stopping: bool = False
     seed: int = 0
     kinds: tuple[Kind, ...] = BEST_KINDS
+    least_trust: float = 0.05
 
     def to_json(self) -> dict[str, Any]:
         """Return all that training depends on, the data apart."""
@@ -65,6 +67,7 @@ class AdapterConfig:
             **asdict(self.recipe),
             "early_stopping": self.early_stopping,
             "kinds": list(self.kinds),
+            "least_trust": self.least_trust,
         }
 
 
@@ -104,7 +107,7 @@ class AdapterTraining:
             recipe = replace(recipe, steps=self._steps(numbers))
         maps = mean_maps(pairs, recipe, config.seed)
         query, memory = (low_rank(matrix, recipe.rank) for matrix in (maps.query, maps.memory))
-        Adapter(self._encoders, query, memory).save(folder)
+        Adapter(self._encoders, query, memory, config.least_trust).save(folder)
         write_card(folder, self.card(used, recipe.steps, figures))
 
     def card(
@@ -165,7 +168,9 @@ class AdapterTraining:
     def _pairs(self) -> Pairs:
         examples, weights = self.data.examples, [weight for _, weight in self.config.encoders]
         queries = sorted({one.query for one in examples})
-        texts = concatenated([leg.vectors(queries, "query") for leg in self.legs], weights)
+        parts = [leg.vectors(queries, "query") for leg in self.legs]
+        trusts = query_trusts(queries, self.legs, self.config.least_trust)
+        texts = concatenated(parts, weights, trusts)
         place = {query: i for i, query in enumerate(queries)}
         negatives = Negatives(examples, self._memories, self.data.own, self._memory_parts[0])
         return Pairs(
