@@ -318,7 +318,7 @@ def test_another_version_of_an_encoder_is_refused(model: Path, tmp_path: Path) -
     [
         ("adapter.json", b"{", "cannot be read"),
         ("adapter.json", b'{"format": 9}', "format"),
-        ("adapter.json", b'{"format": 1, "encoders": []}', "do not fit"),
+        ("adapter.json", b'{"format": 1, "encoders": [], "least_trust": 1}', "do not fit"),
         ("adapter.safetensors", b"version https://git-lfs", "cannot be read"),
         ("training_card.json", b"[]", "is no training card"),
     ],
