@@ -69,11 +69,12 @@ def show(store: Store = None, as_json: AsJson = False) -> None:
         return
     say(f"{opened.path}: {size / 2**20:.1f} MiB, {_count(spaces)}")
     for space in spaces:
+        torch = f", torch {space['torch']}" if space["torch"] else ""
         say(
             f"  {', '.join(space['models'])} ({space['weights']}):"
             f" {space['vectors']} vectors of {space['width']},"
             f" {space['bytes'] / 2**20:.1f} MiB, up to {space['max_tokens']} tokens,"
-            f" {space['device']}, torch {space['torch']}, last used {space['last_used']}"
+            f" {space['device']}{torch}, last used {space['last_used']}"
         )
 
 

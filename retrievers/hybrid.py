@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from analysis.metrics import above_tied, ranked
+from indexes.encoder import USE
 from recallbed.chat_models.base import Usage
 from recallbed.corpus.records import Memory
 from recallbed.errors import UserError
@@ -31,7 +32,9 @@ Floats = NDArray[np.float64]
 Fusion = Literal["weighted", "rrf"]
 Scale = Literal["minmax", "zscore"]
 LEXICAL_WEIGHT = 0.02
-"""Weight of BM25 with a dense leg, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
+"""Weight of BM25 with dense legs, fitted on AlpsBench's public dev split: see docs/hybrid.md."""
+MULTILINGUAL_WEIGHT = 0.3
+"""Weight of `use` with another dense leg, fitted likewise."""
 PUBLIC_DEV = "0754c597de0a1c070b9c5045a586d89dce609e71783c29c31c0fc116c1333711"
 """`Task3File.sha256` of the rows that it was fitted on."""
 LEAST_TRUST = 0.05
@@ -44,9 +47,10 @@ class Hybrid(BatchRetriever):
 
     `fusion` is `weighted` (on the common `scale`, `zscore` or `minmax`) or `rrf`, reciprocal rank
     fusion with the constant `rrf_k`. `weights` are numbers from 0, one per leg in the order of
-    `legs`. By default a weighted sum of one BM25 and one dense leg has the weights fitted on dev,
-    and any other fusion equal weights. With `trust` each leg's weight is multiplied by its
-    `Retriever.trust` in the query; by default in a weighted sum only.
+    `legs`. By default a weighted sum of two or three of BM25, a dense leg and `use` has the weights
+    fitted on dev, and any other fusion equal weights. With `trust` each leg's weight is multiplied
+    by its `Retriever.trust` in the query to the power `trust_power`; by default in a weighted sum
+    only, with the power 2 if `use` is one of several dense legs, else 1.
     """
 
     def __init__(
@@ -57,15 +61,19 @@ class Hybrid(BatchRetriever):
         weights: str | None = None,
         trust: bool | None = None,
         rrf_k: float = 60,
+        trust_power: float | None = None,
     ) -> None:
         self.names = tuple(name.strip() for name in legs.split(","))
         if "" in self.names or len(set(self.names)) < len(self.names):
             raise UserError(f"legs={legs}: name each leg once, with commas, as in legs=bm25,faiss")
         if not (math.isfinite(rrf_k) and rrf_k >= 0):
             raise UserError(f"rrf_k={rrf_k:g}: must be a number of at least 0")
+        if trust_power is not None and not (math.isfinite(trust_power) and trust_power >= 0):
+            raise UserError(f"trust_power={trust_power:g}: must be a number of at least 0")
         self.fusion, self.scale, self.rrf_k = fusion, scale, rrf_k
         self.use_trust = fusion == "weighted" if trust is None else trust
         self._given = None if weights is None else _weights(weights, len(self.names))
+        self._power = trust_power
         self._legs: tuple[Retriever, ...] = ()
 
     @classmethod
@@ -88,7 +96,7 @@ class Hybrid(BatchRetriever):
         self._legs = tuple(find(name) for name in self.names)
         self.libraries = tuple(sorted({lib for one in self._legs for lib in one.libraries}))
         fitted_on = {rows for one in self._legs for rows in one.fitted_on}
-        if self._given is None and self._fitted:
+        if self._given is None and self._fitted is not None:
             fitted_on.add(PUBLIC_DEV)
         self.fitted_on = tuple(sorted(fitted_on))
 
@@ -104,21 +112,39 @@ class Hybrid(BatchRetriever):
         """One weight per leg, before trust."""
         if self._given is not None:
             return self._given
-        if self._fitted:
-            lexical = [isinstance(one, BM25) for one in self.legs]
-            return tuple(LEXICAL_WEIGHT if is_bm25 else 1 - LEXICAL_WEIGHT for is_bm25 in lexical)
-        return tuple(1 / len(self.legs) for _ in self.legs)
+        return self._fitted or tuple(1 / len(self.legs) for _ in self.legs)
 
     @property
-    def _fitted(self) -> bool:
-        """Whether weights were fitted for these legs."""
-        lexical, dense = (any(isinstance(one, kind) for one in self.legs) for kind in (BM25, Dense))
-        return self.fusion == "weighted" and len(self.legs) == 2 and lexical and dense
+    def _fitted(self) -> tuple[float, ...] | None:
+        """The weights that were fitted for legs of these kinds, None if there are none."""
+        kinds = [_kind(one) for one in self.legs]
+        if self.fusion != "weighted" or None in kinds or not 1 < len(kinds) == len({*kinds}):
+            return None
+        lexical = LEXICAL_WEIGHT if "lexical" in kinds else 0.0
+        weights = {"lexical": lexical, "dense": 1 - lexical, "multilingual": 1 - lexical}
+        if self._routed:
+            weights["multilingual"] = MULTILINGUAL_WEIGHT
+            weights["dense"] = round(1 - lexical - MULTILINGUAL_WEIGHT, 2)
+        return tuple(weights[kind] for kind in kinds if kind)
+
+    @property
+    def _routed(self) -> bool:
+        """Whether queries are divided between `use` and another dense leg."""
+        return {"dense", "multilingual"} <= {_kind(one) for one in self.legs}
+
+    @property
+    def trust_power(self) -> float:
+        """The power of trust in a leg's weight."""
+        if self._power is not None:
+            return self._power
+        return 2.0 if self._routed else 1.0
 
     @override
     def settings(self) -> Mapping[str, Any]:
         how: dict[str, Any] = {"fusion": self.fusion, "weights": list(self.weights)}
         how |= {"rrf_k": self.rrf_k} if self.fusion == "rrf" else {"scale": self.scale}
+        if self.use_trust and (self._routed or self.trust_power != 1):
+            how["trust_power"] = self.trust_power
         legs = [describe_leg(*one) for one in zip(self.names, self.legs, strict=True)]
         return {**how, "trust": self.use_trust, "legs": legs}
 
@@ -172,7 +198,7 @@ class Hybrid(BatchRetriever):
         if self.use_trust:
             for i, (name, leg) in enumerate(zip(self.names, self.legs, strict=True)):
                 try:
-                    weights[i] *= max(float(leg.trust(query)), LEAST_TRUST)
+                    weights[i] *= max(float(leg.trust(query)), LEAST_TRUST) ** self.trust_power
                 except (MemoryError, UserError):
                     raise
                 except Exception as error:
@@ -220,6 +246,15 @@ class Hybrid(BatchRetriever):
         found["legs"] = ",".join(leg["label"] for leg in settings["legs"])
         found["weights"] = ",".join(map(repr, settings["weights"]))
         return found
+
+
+def _kind(leg: Retriever) -> Literal["lexical", "dense", "multilingual"] | None:
+    """What weights were fitted for; None for any other retriever."""
+    if isinstance(leg, BM25):
+        return "lexical"
+    if isinstance(leg, Dense):
+        return "multilingual" if leg.encoder.name == USE else "dense"
+    return None
 
 
 def _weights(text: str, legs: int) -> tuple[float, ...]:

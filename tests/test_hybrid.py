@@ -1,6 +1,7 @@
 """The hybrid retriever: its legs, its settings, its failures, and the retriever contract."""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from recallbed.errors import UserError
 from recallbed.harness.configurations import parse_configurations
 from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.bm25 import BM25
-from retrievers.dense import MiniLM
-from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, Hybrid
+from retrievers.dense import Dense, MiniLM
+from retrievers.hybrid import LEAST_TRUST, LEXICAL_WEIGHT, PUBLIC_DEV, Hybrid
 from retrievers.overlap import Overlap
 from retrievers.registry import build_retrievers
 from retrievers.testing import POOL, QUERIES, RetrieverContract
@@ -165,6 +166,42 @@ def test_fitted_weights_go_to_bm25_and_a_dense_leg_whatever_their_order() -> Non
     assert Hybrid.of({"m": minilm, "b": bm25}).weights == (1 - LEXICAL_WEIGHT, LEXICAL_WEIGHT)
     assert Hybrid.of({"b": bm25, "m": minilm}, fusion="rrf").weights == (0.5, 0.5)
     assert Hybrid.of({"b": bm25, "o": Overlap()}).weights == (0.5, 0.5)
+
+
+def test_fitted_weights_of_three_legs_whatever_their_order() -> None:
+    legs = {"b": BM25(), "m": MiniLM(), "u": Dense("use")}
+    fitted = {"b": 0.02, "m": 0.68, "u": 0.3}
+    for names in ("bmu", "umb", "mub"):
+        found = Hybrid.of({name: legs[name] for name in names})
+        assert found.weights == tuple(fitted[name] for name in names)
+        assert found.fitted_on == (PUBLIC_DEV,)
+    assert Hybrid.of({name: legs[name] for name in "mu"}).weights == (0.7, 0.3)
+    assert Hybrid.of({name: legs[name] for name in "bu"}).weights == (0.02, 0.98)
+    assert Hybrid.of({"m": legs["m"], "n": legs["m"], "u": legs["u"]}).weights == (1 / 3,) * 3
+    assert Hybrid.of({"m": legs["m"], "o": Overlap(), "u": legs["u"]}).fitted_on == ()
+
+
+def test_queries_go_to_the_leg_that_reads_them() -> None:
+    found = Hybrid(legs="minilm,use")
+    for query, preferred in (("What food am I allergic to?", 0), ("我对什么食物过敏？", 1)):
+        weights = found._weights_for(query)
+        assert not isinstance(weights, str)
+        assert np.argmax(weights) == preferred
+        assert weights[preferred] > 2 * weights[1 - preferred]
+
+
+def test_the_power_of_trust() -> None:
+    legs = {"half": Prepared(0.5), "bm25": BM25()}
+    squared = Hybrid.of(legs, weights="1,1", scale="minmax", trust_power=2)
+    assert scores(squared, "cat")[1] == 1.25
+    assert squared.settings()["trust_power"] == 2
+    assert Hybrid.arguments_of(squared.settings())["trust_power"] == 2
+    assert "trust_power" not in Hybrid.of(legs).settings()
+    assert Hybrid(legs="minilm,use").settings()["trust_power"] == 2
+    assert Hybrid(legs="minilm,use", trust_power=1).settings()["trust_power"] == 1
+    for value in (-1, math.nan, math.inf):
+        with pytest.raises(UserError, match="trust_power"):
+            Hybrid(trust_power=value)
 
 
 def test_trust_multiplies_a_weight() -> None:
