@@ -114,7 +114,10 @@ COMMANDS: Mapping[str, Entry] = {
             "finetune": Entry(
                 "training.finetune", "Fine-tune a sentence encoder on queries and their memories."
             ),
-            "reranker": Entry("training.reranker", "Learn to combine retrievers."),
+            "reranker": Entry(
+                "training.reranker",
+                "Learn to combine retrievers and to order their best candidates.",
+            ),
             "learning-curve": Entry(
                 "training.learning_curve", "Measure what more training sessions bring."
             ),

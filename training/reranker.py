@@ -11,9 +11,8 @@ app = App()
 
 @app.command(
     examples=(
-        "python -m training.reranker --retriever bm25 --retriever minilm --folds 5 --out cv",
-        "python -m training.reranker --retriever minilm --retriever ad=folds \\",
-        "    --set ad.folder=adapter-folds --trained ad=adapter --out learned",
+        "recallbed train reranker --retriever bm25 --retriever minilm --out mixed",
+        "recallbed train reranker --retriever bm25 --retriever minilm --folds 5 --out cv",
     )
 )
 def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) -> None:
