@@ -12,7 +12,7 @@ app = App()
 @app.command(
     examples=(
         "recallbed train reranker --retriever bm25 --retriever minilm --out mixed",
-        "recallbed train reranker --retriever bm25 --retriever minilm --folds 5 --out cv",
+        "recallbed train reranker --retriever bm25 --retriever use --folds 5 --out cv",
     )
 )
 def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) -> None:
