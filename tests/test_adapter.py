@@ -333,6 +333,16 @@ def test_a_damaged_model_is_one_line(
         Adapted(str(tmp_path))
 
 
+def test_without_the_default_encoder_the_error_names_the_smaller_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = LinearMap(np.zeros((4, 1)), np.zeros((1, 4)))
+    Adapter((WeightedEncoder("./nowhere", 1.0, "0" * 16, 4),), nothing, nothing).save(tmp_path)
+    monkeypatch.setattr("retrievers.adapted.model_folder", lambda *_: tmp_path)
+    with pytest.raises(UserError, match=r"nowhere.*--set LABEL\.model=minilm-use"):
+        Adapted()
+
+
 def test_a_missing_model_says_how_to_train_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"training\.adapter --out FOLDER"):
         Adapted(str(tmp_path / "nowhere"))
