@@ -391,7 +391,10 @@ def test_an_unfinished_training_is_resumed_on_request_only(
     one_line_error(run(app, *words), "holds an unfinished training", "--resume")
     other = run(app, *words, "--resume", "--loss-temperature", 0.1)
     one_line_error(other, "is another training (settings.loss_temperature", after_notes=True)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "training_card.json").write_text("{}")  # it was to be replaced
     run(app, *words, "--resume", code=0)
+    assert (tmp_path / "m" / "model.safetensors").is_file()
     assert not (tmp_path / "m.checkpoints").exists()
     assert "is finished already" in run(app, *words, "--resume", code=0).stderr
     one_line_error(run(app, *words), "already exists")

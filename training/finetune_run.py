@@ -63,7 +63,9 @@ def finetune(config: FinetuneConfig, known: Mapping[str, Any] | None = None) -> 
     require_libraries()
     options = config.options
     work = work_folder(options.out)
-    refuse_folder(options.out, options.overwrite)
+    # What an interrupted training was to replace may be there, or its own result.
+    replaces = options.overwrite or (options.resume and (work / _FINGERPRINT).is_file())
+    refuse_folder(options.out, replaces)
     data = options.read()
     folds = None if options.folds is None else fold_of(data.examples, options.folds, options.seed)
     parts = _parts(data, folds)
@@ -83,7 +85,7 @@ def finetune(config: FinetuneConfig, known: Mapping[str, Any] | None = None) -> 
     for part in parts:
         for seed in range(options.seed, options.seed + config.encoder.seeds):
             epochs[part.name, seed] = trainer.train(part, seed)
-    with whole_folder(options.out, options.overwrite) as draft:
+    with whole_folder(options.out, replaces) as draft:
         for part in parts:
             folder = draft if folds is None else draft / part.name
             folder.mkdir(exist_ok=True)
