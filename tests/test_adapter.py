@@ -96,12 +96,26 @@ def test_a_pull_keeps_the_maps_near_the_identity() -> None:
     assert near < 0.5 * far
 
 
-def test_early_stopping_keeps_the_step_with_the_least_loss() -> None:
+def test_early_stopping_keeps_the_step_with_the_best_ranks() -> None:
     noisy = synthetic(24, noise=3.0)
     recipe = AdapterRecipe(steps=200, rate=0.3)
-    steps, losses = best_steps(noisy, synthetic(24, seed=7, noise=3.0), recipe, 0, patience=5)
-    assert len(losses) - 1 == min(steps + 5, 200) < 200
-    assert losses[steps] == min(losses[1:])
+    held_out = synthetic(24, seed=7, noise=3.0)
+    steps, ranks = best_steps(noisy, held_out, recipe, 0, patience=5)
+    assert ranks[0] == Maps.identity(WIDTH).mean_reciprocal_rank(held_out)
+    assert ranks[steps] == max(ranks[1:])
+    assert len(ranks) - 1 < 200
+
+
+def test_ranks_count_allowed_memories_above_the_gold() -> None:
+    pairs = synthetic(24, noise=3.0)
+    cosines = pairs.texts @ pairs.memories.T
+    wanted = []
+    for i, gold in enumerate(pairs.golds):
+        allowed = pairs.allowed(np.array([i]))[0]
+        above = sum(cosines[i, j] > cosines[i, gold] for j in np.flatnonzero(allowed) if j != gold)
+        wanted.append(1 / (1 + above))
+    found = Maps.identity(pairs.texts.shape[1]).mean_reciprocal_rank(pairs)
+    assert found == pytest.approx(np.mean(wanted))
 
 
 def test_a_rate_that_is_too_high_is_one_line() -> None:

@@ -83,6 +83,16 @@ class Maps:
         shares = _softmax(texts @ memories.T, pairs.golds, pairs.allowed(everyone), temperature)
         return float(-np.log(np.maximum(shares[everyone, pairs.golds], 1e-12)).mean())
 
+    def mean_reciprocal_rank(self, pairs: Pairs) -> float:
+        """Return the mean of 1 / rank of the golds among their allowed negatives."""
+        texts, _ = _mapped(pairs.texts, self.query)
+        memories, _ = _mapped(pairs.memories, self.memory)
+        everyone = np.arange(len(pairs))
+        cosines = texts @ memories.T
+        above = cosines > cosines[everyone, pairs.golds][:, None]
+        ranks = 1 + (above & pairs.allowed(everyone)).sum(axis=1)
+        return float((1 / ranks).mean())
+
 
 def fit_maps(
     pairs: Pairs,
@@ -175,18 +185,19 @@ def _without_radial(slope: Floats, unit: Floats) -> Floats:
 def best_steps(
     pairs: Pairs, held_out: Pairs, recipe: AdapterRecipe, seed: int, patience: int = 6
 ) -> tuple[int, list[float]]:
-    """Return after how many steps the loss on `held_out` is least, and the loss after each step.
+    """Return after how many steps the golds of `held_out` rank best, and the ranks after each step.
 
-    Position 0 of the losses is that of the identity. Training ends `patience` steps after the best.
+    They are mean reciprocal ranks; position 0 is that of the identity. The loss goes on falling
+    after ranks have become worse. Training ends `patience` steps after the best.
     """
-    losses = [Maps.identity(pairs.texts.shape[1]).loss(held_out, recipe.temperature)]
+    ranks = [Maps.identity(pairs.texts.shape[1]).mean_reciprocal_rank(held_out)]
 
     def after_step(step: int, maps: Maps) -> bool:
-        losses.append(maps.loss(held_out, recipe.temperature))
-        return step - int(np.argmin(losses)) < patience
+        ranks.append(maps.mean_reciprocal_rank(held_out))
+        return step - int(np.argmax(ranks)) < patience
 
     fit_maps(pairs, recipe, seed, after_step)
-    return max(int(np.argmin(losses)), 1), losses
+    return max(int(np.argmax(ranks)), 1), ranks
 
 
 def mean_maps(pairs: Pairs, recipe: AdapterRecipe, seed: int) -> Maps:

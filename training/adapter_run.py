@@ -48,7 +48,7 @@ class AdapterConfig:
 
     The part of a query that an encoder cannot read well is scaled down by its legibility, not below
     `least_trust`. With `early_stopping` the number of steps, at most `recipe.steps`, is that with
-    the least loss on one fold of the training sessions; the maps are then trained on all of them.
+    the best ranks on one fold of the training sessions; the maps are then trained on all of them.
     """
 
     encoders: EncoderWeights = DEFAULT_ENCODERS
@@ -181,7 +181,7 @@ class AdapterTraining:
         )
 
     def _steps(self, numbers: NDArray[np.int64]) -> int:
-        """The number of steps with the least loss on retrieval queries of a fold held out."""
+        """The number of steps with the best ranks on retrieval queries of a fold held out."""
         examples = [self.data.examples[i] for i in numbers]
         folds = fold_of(examples, _INNER_FOLDS, self.config.seed)
         kinds = {one.kind for one in examples}

@@ -32,7 +32,9 @@ def _adapter(options: TrainingOptions, encoders: Sequence[str]) -> Figures | Non
     from training.options import whole_folder
 
     data, run = options.read(), RunContext(options.seed, store=options.store_path())
-    how = AdapterOptions(encoder=tuple(encoders), early_stopping=True)
+    # A third of the default rate for up to three times as many steps: the best number of steps
+    # depends on the data, and is found on a part of it.
+    how = AdapterOptions(encoder=tuple(encoders), steps=60, rate=0.01, early_stopping=True)
     command = options.command_line("training.fit", how)
     config = how.config(options.seed, options.chosen_kinds)
     training = AdapterTraining(config, data, run, command)
