@@ -403,6 +403,7 @@ def test_an_unfinished_training_is_resumed_on_request_only(
 @pytest.mark.large
 def test_minilm_learns_the_sample(tmp_path: Path) -> None:
     out = tmp_path / "folds"
-    run(app, "--out", out, "--folds", 2, "--epochs", 1, "--distractors", 10, code=0)
+    words = ("--examples", "query", "--folds", 2, "--epochs", 1, "--distractors", 10)
+    run(app, "--out", out, *words, code=0)
     found = read_json(out / "crossvalidation.json")["retrievers"]["finetuned"]["R@1"]
     assert found["10"]["mean"] > 0.3
