@@ -1,7 +1,9 @@
 """Cards of trained weights, recall on held-out sessions, and folders written whole."""
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,19 @@ def test_each_row_is_measured_with_the_model_of_its_fold() -> None:
     card = a_card()
     text = card_text(Card(**{**card.__dict__, "figures": figures}))
     assert "| right | R@1 | 1.000 | 1.000 |" in text
+
+
+def test_the_text_of_a_card_has_metrics_in_order_and_no_notation_of_python() -> None:
+    by_size = {"10": {"mean": 0.5}}
+    figures = {
+        **{"folds": 2, "queries": 3, "strategy": "nested", "pool_seeds": [0], "distractors": [10]},
+        "retrievers": {"a": {name: by_size for name in ("R@1", "R@10", "R@20", "R@5")}},
+    }
+    encoders = [{"model": "small", "weight": 1.0}, {"model": "use", "weight": 0.6}]
+    settings = {"encoders": encoders, "kinds": ["query"], "limit": None}
+    text = card_text(replace(a_card(), figures=figures, settings=settings))
+    assert re.findall(r"R@\d+", text) == ["R@1", "R@5", "R@10", "R@20"]
+    assert "- encoders: small 1.0, use 0.6\n- kinds: query\n- limit: none\n" in text
 
 
 def test_a_query_that_one_model_fails_on_is_left_out_for_all() -> None:

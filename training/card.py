@@ -114,11 +114,20 @@ def card_text(card: Card) -> str:
     lines += ["", "## Base models", ""]
     lines += [f"- {one.name}, weights `{one.weights}`, licence {one.license}" for one in card.base]
     lines += ["", "## Settings", ""]
-    lines += [f"- {key}: {value}" for key, value in card.settings.items()]
+    lines += [f"- {key}: {_plain(value)}" for key, value in card.settings.items()]
     lines += ["", "## Versions", ""]
     lines += [f"- {key}: {value}" for key, value in card.versions.items()]
     lines += ["", "## Recall on sessions that were not trained on", "", *_figures(card)]
     return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> str:
+    """A setting as a person reads it: lists with commas, of objects their values."""
+    if isinstance(value, Mapping):
+        return " ".join(map(_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    return "none" if value is None else str(value)
 
 
 def _figures(card: Card) -> list[str]:
@@ -134,7 +143,7 @@ def _figures(card: Card) -> list[str]:
         "|---" * (len(sizes) + 2) + "|",
     ]
     for label, metrics in found["retrievers"].items():
-        for metric, by_size in metrics.items():
+        for metric, by_size in sorted(metrics.items(), key=lambda one: int(one[0].split("@")[1])):
             values = " | ".join(f"{by_size[size]['mean']:.3f}" for size in sizes)
             lines.append(f"| {label} | {metric} | {values} |")
     return lines
