@@ -246,7 +246,10 @@ class Adapted(Retriever):
 
     @override
     def trust(self, query: str) -> float:
-        return max(leg.trust(query) for leg in self.legs)
+        """Return the mean trust of the encoders, weighted by their share of a cosine."""
+        shares = [weight**2 for weight in self.adapter.weights]
+        parts = [share * leg.trust(query) for share, leg in zip(shares, self.legs, strict=True)]
+        return sum(parts) / sum(shares)
 
     @override
     def score(self, query: str, pool: Sequence[Memory]) -> NDArray[np.float64]:
