@@ -96,7 +96,7 @@ def test_the_text_of_a_card_has_metrics_in_order_and_no_notation_of_python() -> 
     by_size = {"10": {"mean": 0.5}}
     figures = {
         **{"folds": 2, "queries": 3, "strategy": "nested", "pool_seeds": [0], "distractors": [10]},
-        "retrievers": {"a": {name: by_size for name in ("R@1", "R@10", "R@20", "R@5")}},
+        "retrievers": {"a": dict.fromkeys(("R@1", "R@10", "R@20", "R@5"), by_size)},
     }
     encoders = [{"model": "small", "weight": 1.0}, {"model": "use", "weight": 0.6}]
     settings = {"encoders": encoders, "kinds": ["query"], "limit": None}

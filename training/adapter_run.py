@@ -21,7 +21,7 @@ from retrievers.base import Retriever, RunContext
 from retrievers.dense import Dense
 from retrievers.trained import read_card
 from training.adapter_fit import AdapterRecipe, Pairs, best_steps, low_rank, mean_maps
-from training.card import BaseModel, Card, write_card
+from training.card import LICENSES, BaseModel, Card, write_card
 from training.examples import Kind, TrainingData
 from training.folds import fold_name, fold_of, train_sessions, write_folds
 from training.measure import held_out_figures, measure, write_figures
@@ -33,11 +33,6 @@ EncoderWeights = tuple[tuple[str, float], ...]
 DEFAULT_ENCODERS: EncoderWeights = (("all-mpnet-base-v2", 1.0), ("use", 0.6))
 BEST_KINDS: tuple[Kind, ...] = ("query",)
 """Questions of task 4 besides lower recall by about 0.01 in cross-validation on AlpsBench."""
-_LICENSES: Mapping[str, str] = {
-    "all-MiniLM-L6-v2": "Apache-2.0",
-    "all-mpnet-base-v2": "Apache-2.0",
-    "use": "Apache-2.0",
-}
 _INNER_FOLDS = 5
 _BASELINE, _BASELINE_MODEL = "minilm", "all-MiniLM-L6-v2"
 
@@ -119,7 +114,7 @@ class AdapterTraining:
         """Return the card of a training on the examples of these sessions."""
         part, config = self.data.of_sessions(sessions), self.config
         base = [
-            BaseModel(shown_model(one.model), one.weights, _LICENSES.get(one.model, "unknown"))
+            BaseModel(shown_model(one.model), one.weights, LICENSES.get(one.model, "unknown"))
             for one in self._encoders
         ]
         return Card.of(

@@ -33,7 +33,7 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     from training.measure import figures_table, read_figures
     from training.options import refuse_folder, whole_folder
     from training.pool_results import score_pools
-    from training.reranker_run import RerankerTraining
+    from training.reranker_run import RerankerTraining, baseline
     from training.teacher import read_teacher
 
     refuse_folder(options.out, options.overwrite)
@@ -44,7 +44,8 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     material = gather(
         options.data, options.split, None, options.distractors, options.pool_seeds, None
     )
-    legs = build_legs(configurations, retrievers.context(options.seed, material.data.bank))
+    run = retrievers.context(options.seed, material.data.bank)
+    legs = build_legs(configurations, run)
     material = only_unseen(material, legs.items(), retrievers.unseen)
     teacher = read_teacher(options.teacher, material) if options.teacher else None
     with whole_folder(options.out, options.overwrite) as draft:
@@ -53,7 +54,7 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
         if options.folds is None:
             say(*training.train(figures))
             return
-        lines, found = training.cross_validate(options.folds)
+        lines, found = training.cross_validate(options.folds, baseline(run))
         print_tables([figures_table(found)])
         say(*lines)
 

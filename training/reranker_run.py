@@ -15,14 +15,16 @@ from recallbed.corpus.sessions import session_key
 from recallbed.errors import UserError
 from recallbed.harness.configurations import Configuration
 from recallbed.harness.progress import progress
-from retrievers.base import NotScored, RetrieverError, Scored
+from retrievers.base import NotScored, Retriever, RetrieverError, RunContext, Scored
 from retrievers.features import feature_names
 from retrievers.learned import Learned
 from retrievers.learned_model import write_learned
-from training.card import BaseModel, Card, write_card
+from retrievers.registry import build_retriever
+from training.base_models import base_models
+from training.card import Card, write_card
 from training.examples import TrainingData
 from training.folds import fold_name, fold_of, write_folds
-from training.measure import KS, HeldOut, held_out_figures, write_figures
+from training.measure import KS, HeldOut, held_out_figures, measure, write_figures
 from training.model_legs import model_legs
 from training.pool_results import PoolAt, PoolResults
 from training.reranker_fit import CombinationFit, FitSettings, Fitted
@@ -88,8 +90,14 @@ class RerankerTraining:
         self._write(self.out, fitted, rows, figures)
         return [_line("all sessions", fitted)]
 
-    def cross_validate(self, k: int) -> tuple[list[str], dict[str, Any]]:
-        """Fit a model for each fold and measure it on the fold; return lines and figures."""
+    def cross_validate(
+        self, k: int, baseline: Retriever | None = None
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Fit a model for each fold and measure it on the fold; return lines and figures.
+
+        All are compared with `baseline`, called minilm; by default with the leg of this label, else
+        with the first leg.
+        """
         folds = fold_of(self.data.examples, k, self.options.seed)
         of_row = [folds[session] for session in self.sessions]
         recalls = _Recalls(self.material, self.scored)
@@ -106,9 +114,11 @@ class RerankerTraining:
                 lines.append(_line(fold_name(fold), fitted))
                 advance(1)
         labels = list(self.scored.legs)
-        baseline = BASELINE if BASELINE in labels else labels[0]
         found = recalls.held_out(labels)
-        figures = held_out_figures(found, self.material, baseline, k, self.options.seed)
+        if baseline is not None and BASELINE not in labels:
+            found = _with(found, baseline, self.material)
+        compared = BASELINE if BASELINE in found.recalls else labels[0]
+        figures = held_out_figures(found, self.material, compared, k, self.options.seed)
         write_figures(self.out, figures)
         queries = {
             row.query: fold for row, fold in zip(self.material.pools.rows, of_row, strict=True)
@@ -127,7 +137,7 @@ class RerankerTraining:
         settings = {
             "candidates": self.settings.depth,
             "order": fitted.chosen,
-            "recall@1 on inner folds": dict(fitted.inner_recall),
+            **({"recall@1 on inner folds": inner} if (inner := dict(fitted.inner_recall)) else {}),
             "weights": dict(zip(fitted.model.labels, fitted.model.weights, strict=True)),
             "features": list(fitted.model.features),
             "distractors": list(self.fit.sizes),
@@ -135,12 +145,9 @@ class RerankerTraining:
         }
         if self.options.teacher:
             settings["weight of the teacher"] = self.options.teacher_weight
-        base, libraries = [], {"numpy", "scipy", "scikit-learn"}
-        for label, leg in self.scored.legs.items():
-            described = leg.settings()
-            libraries |= set(leg.libraries)
-            if isinstance(described.get("weights"), str):
-                base.append(BaseModel(str(described.get("model", label)), described["weights"]))
+        legs = self.scored.legs.values()
+        libraries = {"numpy", "scipy", "scikit-learn", *(n for one in legs for n in one.libraries)}
+        base = list(dict.fromkeys(model for one in legs for model in base_models(one)))
         card = Card.of(
             *(LEARNED, self.command, self.options.seed, settings, self.provenance),
             [self.sessions[i] for i in rows],
@@ -210,6 +217,33 @@ class _Recalls:
             [rows[i].benchmark_id for i in kept],
             len(rows) - len(kept),
         )
+
+
+def baseline(run: RunContext) -> Retriever | None:
+    """Return the retriever that all are compared with; None if its packages are not installed."""
+    try:
+        return build_retriever(Configuration(BASELINE, BASELINE, {}), run)
+    except UserError:
+        return None
+
+
+def _with(found: HeldOut, baseline: Retriever, material: Material) -> HeldOut:
+    """The same with the recalls of a baseline, on the queries that both could score."""
+    other = measure(material, {BASELINE: lambda row: baseline})
+    both = sorted(set(found.queries) & set(other.queries))
+    at, of_other = (
+        [{query: i for i, query in enumerate(one.queries)}[query] for query in both]
+        for one in (found, other)
+    )
+    recalls = {
+        BASELINE: {key: values[of_other] for key, values in other.recalls[BASELINE].items()},
+        **{
+            label: {key: values[at] for key, values in one.items()}
+            for label, one in found.recalls.items()
+        },
+    }
+    sessions = [found.sessions[i] for i in at]
+    return HeldOut(recalls, sessions, both, found.failed + len(found.queries) - len(both))
 
 
 def _line(name: str, fitted: Fitted) -> str:
