@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from recallbed.errors import UserError
 
+Floats = NDArray[np.float64]
 _BLOCK_BYTES = 1 << 22  # of a file written at once
 
 
@@ -109,6 +110,19 @@ class VectorTable:
         """Return a copy of the vectors of `texts`, (len(texts), width). Raises KeyError."""
         assert self._matrix is not None
         return np.asarray(self._matrix[[self._row[text] for text in texts]])
+
+    def products(self, texts: Sequence[Hashable], vector: Floats) -> Floats:
+        """Return the inner product of `vector` with that of each text, (len(texts),).
+
+        Row by row in float64, so that none depends on how many are computed together; in blocks
+        that keep within the bound. Raises KeyError.
+        """
+        found = np.empty(len(texts))
+        block = max(self.rows_at_once(len(vector), 4 + 8), 1)
+        for start in range(0, len(texts), block):
+            rows = self.read(texts[start : start + block]).astype(np.float64)
+            found[start : start + block] = np.einsum("ij,j->i", rows, vector)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         if self._file is None or self._matrix is None:

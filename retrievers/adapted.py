@@ -256,13 +256,7 @@ class Adapted(Retriever):
         asked = self.query_vector(query).astype(np.float64)
         texts = [memory.text for memory in pool]
         self._add(list(dict.fromkeys(texts)))
-        cosines = np.empty(len(texts))
-        block = max(self._table.rows_at_once(len(asked), 4 + 8), 1)
-        for start in range(0, len(texts), block):
-            rows = self._table.read(texts[start : start + block]).astype(np.float64)
-            # Row by row, so that a score does not depend on the number of rows in a block.
-            cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
-        return cosines
+        return self._table.products(texts, asked)
 
     def query_vector(self, query: str) -> Floats:
         """Return the mapped unit vector of a query, (width,)."""

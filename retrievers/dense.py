@@ -175,13 +175,7 @@ class Dense(Retriever):
         asked = self.vectors([self.query_text(query)], "query")[0].astype(np.float64)
         texts = [self.memory_text(memory) for memory in pool]
         self._encode(list(dict.fromkeys(texts)), "memory")
-        keys, cosines = self._keys(texts, "memory"), np.empty(len(texts))
-        block = max(self._table.rows_at_once(len(asked), 4 + 8), 1)
-        for start in range(0, len(texts), block):
-            rows = self._table.read(keys[start : start + block]).astype(np.float64)
-            # Row by row, so that a score does not depend on the number of rows in a block.
-            cosines[start : start + block] = np.einsum("ij,j->i", rows, asked)
-        return cosines
+        return self._table.products(self._keys(texts, "memory"), asked)
 
     @override
     def explain(self, query: str, pool: Sequence[Memory], positions: Sequence[int]) -> list[Cosine]:
