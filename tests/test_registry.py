@@ -16,8 +16,8 @@ from retrievers.registry import describe_retriever
 from tests.kit import ROOT, WriteRelease, python, rows_of
 
 OURS = ["adapted", "bm25", "constant", "cross-encoder", "dense", "faiss", "folds", "full-context"]
-OURS += ["hybrid", "listwise", "minilm", "overlap", "pairwise", "pointwise", "query-likelihood"]
-OURS += ["random", "rank-bm25", "setwise", "use"]
+OURS += ["hybrid", "learned", "listwise", "maxsim", "minilm", "overlap", "pairwise", "pointwise"]
+OURS += ["query-likelihood", "random", "rank-bm25", "setwise", "use"]
 SHOUT = '''
 from retrievers import Retriever
 

@@ -251,6 +251,7 @@ def raw_expectation(name: str, given: Line, reference: Line) -> dict[str, Any]:
             "gold": values.index(gold["selected_memory"]["value"]),
             "more_golds": (),
             "fields": {},
+            "unnamed": False,
         }
     else:
         found = {
@@ -423,7 +424,7 @@ def test_a_row_has_no_field_beyond_those_documented() -> None:
     for kind, own in (
         (Task1Row, {"dialogue"}),
         (Task2Row, {"old_dialogue", "new_dialogue", "memories"}),
-        (Task3Row, {"query", "candidates", "memory_ids", "more_golds", "fields"}),
+        (Task3Row, {"query", "candidates", "memory_ids", "more_golds", "fields", "unnamed"}),
         (Task4Row, {"ability", "queries", "history"}),
     ):
         assert {field.name for field in fields(kind)} == head | own
