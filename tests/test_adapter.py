@@ -212,7 +212,7 @@ def test_training_again_in_another_process_gives_equal_bytes(place: Path, model:
 def test_cross_validation_measures_each_fold_with_the_model_that_did_not_see_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.adapter_run._BASELINE_MODEL", str(place / "encoder"))
+    monkeypatch.setattr("training.adapter_run.BASELINE_MODEL", str(place / "encoder"))
     out = place / "cv"
     words = words_for(place, out, "--folds", 2)
     run(app, *words, code=0)

@@ -202,7 +202,7 @@ def test_an_adapter_learns_from_a_users_file(
     mine: Path, tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the sweep knows what it was trained on."""
-    monkeypatch.setattr("training.adapter_run._BASELINE_MODEL", tiny)
+    monkeypatch.setattr("training.adapter_run.BASELINE_MODEL", tiny)
     out = tmp_path / "model"
     words = ("--folds", "2", "--encoder", tiny, "--store", "none")
     run(fit.app, mine, "--out", out, *words, code=0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from recallbed.errors import UserError
 from recallbed.harness.app import App
-from training.options import TrainingOptions
+from training.options import Figures, TrainingOptions, known_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,13 +107,7 @@ def _parsed(word: str) -> tuple[str, float]:
 def adapter(
     options: TrainingOptions,
     how: AdapterOptions,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="crossvalidation.json of the same training with --folds, for the card.",
-        ),
-    ] = None,
+    figures: Figures = None,
 ) -> None:
     """Train two linear maps over frozen embeddings.
 
@@ -127,13 +120,11 @@ def adapter(
     from recallbed.harness.text_table import print_tables
     from retrievers.base import RunContext
     from training.adapter_run import AdapterTraining, cross_validate
-    from training.measure import figures_table, read_figures
+    from training.measure import figures_table
     from training.options import refuse_folder, whole_folder
 
     config = how.config(options.seed, options.chosen_kinds)
-    if figures is not None and options.folds:
-        raise UserError("--figures is for a model of all sessions. Leave --folds out")
-    found: Any = None if figures is None else read_figures(figures)
+    found: Any = known_figures(figures, options.folds)
     if not options.resume:
         refuse_folder(options.out, options.overwrite)
     data = options.read()

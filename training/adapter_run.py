@@ -24,7 +24,13 @@ from training.adapter_fit import AdapterRecipe, Pairs, best_steps, low_rank, mea
 from training.card import LICENSES, BaseModel, Card, write_card
 from training.examples import Kind, TrainingData
 from training.folds import fold_name, fold_of, train_sessions, write_folds
-from training.measure import held_out_figures, measure, write_figures
+from training.measure import (
+    BASELINE,
+    BASELINE_MODEL,
+    held_out_figures,
+    measure,
+    write_figures,
+)
 from training.negatives import Negatives
 from training.options import shown_model, whole_folder
 
@@ -34,7 +40,6 @@ DEFAULT_ENCODERS: EncoderWeights = (("all-mpnet-base-v2", 1.0), ("use", 0.6))
 BEST_KINDS: tuple[Kind, ...] = ("query",)
 """Questions of task 4 besides lower recall by about 0.01 in cross-validation on AlpsBench."""
 _INNER_FOLDS = 5
-_BASELINE, _BASELINE_MODEL = "minilm", "all-MiniLM-L6-v2"
 
 
 @dataclass(frozen=True)
@@ -229,7 +234,7 @@ def cross_validate(
         },
         rows=rows,
     )
-    figures = held_out_figures(found, material, _BASELINE, k, config.seed)
+    figures = held_out_figures(found, material, BASELINE, k, config.seed)
     figures |= {"training": training.identity()}
     write_figures(folder, figures)
     return figures
@@ -242,11 +247,11 @@ def _found_again(model: str) -> str:
 
 def _names(config: AdapterConfig) -> list[str]:
     """The encoders measured as they are, the baseline first."""
-    return list(dict.fromkeys([_BASELINE_MODEL, *(name for name, _ in config.encoders)]))
+    return list(dict.fromkeys([BASELINE_MODEL, *(name for name, _ in config.encoders)]))
 
 
 def _label(model: str) -> str:
-    return _BASELINE if model == _BASELINE_MODEL else Path(model).name
+    return BASELINE if model == BASELINE_MODEL else Path(model).name
 
 
 def _same(retriever: Retriever, row: int) -> Retriever:

@@ -46,8 +46,7 @@ class Card:
 
     `command` is the command line without paths, `settings` all that training depended on, `figures`
     the cross-validated figures, None if there was no cross-validation. `sessions` are digests
-    (`session_digest`) of the
-    names of the `number_of_sessions` sessions, sorted.
+    (`session_digest`) of the names of the `number_of_sessions` sessions, sorted.
     """
 
     name: str

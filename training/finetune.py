@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from recallbed.errors import UserError
 from recallbed.harness.app import App
 from recallbed.harness.text_table import TextTable, print_tables
 from training.finetune_options import FinetuneConfig
 from training.finetune_run import finetune, work_folder
+from training.options import Figures, known_figures
 
 if TYPE_CHECKING:
     from training.finetune_run import Finetuned
@@ -28,13 +25,7 @@ app = App()
 )
 def finetune_command(
     config: FinetuneConfig,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="crossvalidation.json of the same training with --folds, for the card.",
-        ),
-    ] = None,
+    figures: Figures = None,
 ) -> None:
     """Fine-tune a sentence encoder on queries and their memories.
 
@@ -46,12 +37,10 @@ def finetune_command(
     import time
 
     from recallbed.harness.terminal import note, say
-    from training.measure import figures_table, read_figures
+    from training.measure import figures_table
 
     options = config.options
-    if figures is not None and options.folds is not None:
-        raise UserError("--figures is for a model of all sessions. Leave --folds out")
-    known = None if figures is None else read_figures(figures)
+    known = known_figures(figures, options.folds)
     if options.resume and not work_folder(options.out).exists() and _finished(config):
         note(f"{options.out}: is finished already")
         return

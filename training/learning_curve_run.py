@@ -31,10 +31,9 @@ from retrievers.dense import Dense
 from training.adapter import AdapterOptions, Encoders
 from training.examples import TrainingData
 from training.folds import fold_of, train_sessions
-from training.measure import KS, HeldOut, held_out_figures, measure
+from training.measure import BASELINE, BASELINE_MODEL, KS, HeldOut, held_out_figures, measure
 from training.options import TrainingOptions
 
-BASELINE, BASELINE_MODEL = "minilm", "all-MiniLM-L6-v2"
 JSON_FILE, CSV_FILE = "learning_curve.json", "learning_curve.csv"
 COMMAND = "python -m training.learning_curve"
 

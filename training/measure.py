@@ -23,6 +23,8 @@ from retrievers.base import NotScored, Retriever
 from retrievers.trained import read_json_object
 
 KS = (1, 5, 10, 20)
+BASELINE, BASELINE_MODEL = "minilm", "all-MiniLM-L6-v2"
+"""What trained retrievers are compared with: its label, and the model of `dense`."""
 FIGURES_FILE = "crossvalidation.json"
 _BATCH = 16
 

@@ -83,7 +83,7 @@ def hard_negatives(scores: Floats, mask: Mask, count: int, skip: int = 0) -> NDA
 
     `scores` and `mask` are (examples, memories). The first `skip` are left out: the best of all are
     often right without being labelled so. Ties go to the first position; a row with fewer allowed
-    memories repeats its last one, and -1 stands for none.
+    memories repeats its last one; -1 means that there is none.
     """
     order = np.argsort(np.where(mask, -scores, np.inf), axis=1, kind="stable")
     found = np.full((len(scores), count), -1, np.int64)

@@ -25,6 +25,27 @@ Epochs = Annotated[
     int,
     typer.Option(min=1, help="Passes over the examples.", rich_help_panel="Training"),
 ]
+Figures = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="crossvalidation.json of the same training with --folds, for the card.",
+    ),
+]
+
+
+def known_figures(figures: Path | None, folds: int | None) -> dict[str, Any] | None:
+    """Return the content of the file of --figures; None without it.
+
+    Raises UserError for another file, and with --folds, which makes figures of its own.
+    """
+    from training.measure import read_figures
+
+    if figures is None:
+        return None
+    if folds is not None:
+        raise UserError("--figures is for a model of all sessions. Leave --folds out")
+    return read_figures(figures)
 
 
 @dataclass(frozen=True)

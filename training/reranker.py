@@ -30,8 +30,8 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     from retrievers.learned import build_legs
     from retrievers.unseen import only_unseen
     from training.examples import read_training_data
-    from training.measure import figures_table, read_figures
-    from training.options import refuse_folder, whole_folder
+    from training.measure import figures_table
+    from training.options import known_figures, refuse_folder, whole_folder
     from training.pool_results import score_pools
     from training.reranker_run import RerankerTraining, baseline
     from training.teacher import read_teacher
@@ -39,7 +39,7 @@ def train_reranker(options: CombinationOptions, retrievers: RetrieverOptions) ->
     refuse_folder(options.out, options.overwrite)
     configurations = retrievers.configurations
     feature_names([one.label for one in configurations], options.features)
-    figures = None if options.figures is None else read_figures(options.figures)
+    figures = known_figures(options.figures, options.folds)
     data = read_training_data(options.data, options.split)
     material = gather(
         options.data, options.split, None, options.distractors, options.pool_seeds, None

@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 import typer
 
 from recallbed.corpus.options import Data, OtherFolds, PoolSeeds, Sizes, Split
-from recallbed.errors import UserError
 from recallbed.harness.options import Seed
 from recallbed.harness.run_options import Overwrite
+from training.options import Figures
 
 Combination = Literal["auto", "sum", "linear", "boosting"]
 COMBINATIONS: tuple[Combination, ...] = get_args(Combination)
@@ -30,13 +30,7 @@ class CombinationOptions:
     data: Data = None
     split: Split = "dev"
     folds: OtherFolds = None
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="crossvalidation.json of the same training with --folds, for the card.",
-        ),
-    ] = None
+    figures: Figures = None
     trained: Annotated[
         tuple[str, ...],
         typer.Option(
@@ -73,10 +67,6 @@ class CombinationOptions:
     pool_seeds: PoolSeeds = (0, 1, 2)
     seed: Seed = 0
     overwrite: Overwrite = False
-
-    def __post_init__(self) -> None:
-        if self.figures is not None and self.folds:
-            raise UserError("--figures is for a model of all sessions. Leave --folds out")
 
     def command_words(self) -> list[str]:
         """Return the options that are not the defaults, without paths, as they are typed."""

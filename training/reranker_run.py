@@ -24,7 +24,7 @@ from training.base_models import base_models
 from training.card import Card, write_card
 from training.examples import TrainingData
 from training.folds import fold_name, fold_of, write_folds
-from training.measure import KS, HeldOut, held_out_figures, measure, write_figures
+from training.measure import BASELINE, KS, HeldOut, held_out_figures, measure, write_figures
 from training.model_legs import model_legs
 from training.pool_results import PoolAt, PoolResults
 from training.reranker_fit import CombinationFit, FitSettings, Fitted
@@ -32,7 +32,6 @@ from training.reranker_options import CombinationOptions
 from training.teacher import TaughtShares
 
 INNER_FOLDS = 3
-BASELINE = "minilm"
 LEARNED, SUM = "learned", "sum"
 Floats = NDArray[np.float64]
 

@@ -9,12 +9,12 @@ from recallbed.corpus.records import Task3Row
 
 
 def session_digest(session_id: str) -> str:
-    """Return 16 hex digits that stand for a session, as a trained model lists it."""
+    """Return the digest of a session, 16 hex digits, as a trained model lists it."""
     return _digest("session", session_id)
 
 
 def query_digest(query: str) -> str:
-    """Return 16 hex digits that stand for the text of a query."""
+    """Return the digest of the text of a query, 16 hex digits."""
     return _digest("query", query)
 
 
